@@ -1,0 +1,51 @@
+"""onepos: multi-label classifiers from one positive label per example.
+
+The public names are imported when first used, so that `import onepos` stays fast: torch comes with the first
+name that needs it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from onepos.datasets import DATASETS as DATASETS
+    from onepos.datasets import Dataset as Dataset
+    from onepos.datasets import load_dataset as load_dataset
+    from onepos.estimator import SinglePositiveClassifier as SinglePositiveClassifier
+    from onepos.method import Batch as Batch
+    from onepos.method import Method as Method
+    from onepos.method import TrainView as TrainView
+    from onepos.methods import AN as AN
+    from onepos.methods import CRISP as CRISP
+    from onepos.methods import METHODS as METHODS
+    from onepos.metrics import METRICS as METRICS
+    from onepos.metrics import evaluate as evaluate
+    from onepos.priors import PriorEstimate as PriorEstimate
+    from onepos.priors import estimate_priors as estimate_priors
+    from onepos.protocol import draw_single_positive as draw_single_positive
+    from onepos.protocol import split as split
+
+_ROOMS = {
+    "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
+    "onepos.estimator": ("SinglePositiveClassifier",),
+    "onepos.method": ("Batch", "Method", "TrainView"),
+    "onepos.methods": ("AN", "CRISP", "METHODS"),
+    "onepos.metrics": ("METRICS", "evaluate"),
+    "onepos.priors": ("PriorEstimate", "estimate_priors"),
+    "onepos.protocol": ("draw_single_positive", "split"),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+__all__ = ["__version__", *_HOME]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'onepos' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

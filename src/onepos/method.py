@@ -1,0 +1,135 @@
+"""The contract of a method: what it may see, what it may keep, what it must give.
+
+A method is an `nn.Module` and a scikit-learn parameter holder. One rule carries the rest: **whatever a method
+remembers is a parameter or a buffer**, so it moves with the device, is trained by the optimiser, is saved and
+resumed by `state_dict` and is reset by `clone`.
+
+`loss` is pure: a function of features, batch, parameters and buffers. It writes nothing in place and does not
+branch on the values of tensors. It may branch on `self.epoch` and on int, str and bool parameters; float
+parameters are used in arithmetic only. So many runs can be stacked and trained as one, compiled, or spread
+over processes without touching a method. What a batch changes in per-row memory is returned beside the loss.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor, nn
+
+from onepos.heads import LinearHead
+
+Memory = dict[str, Tensor]
+"""New rows of per-row buffers, by buffer name: {"labels": (B, c)}."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What the loop hands to a method. It carries no true labels: a method can not peek.
+
+    Attributes:
+        views: One tensor (B, d) per view of the samples.
+        observed: The observed positives, 0/1 in floating point, (B, c).
+        index: Positions of the rows in the training set, (B,).
+    """
+
+    views: tuple[Tensor, ...]
+    observed: Tensor
+    index: Tensor
+
+
+@dataclass(frozen=True)
+class TrainView:
+    """A method's read-only window on the whole training set; a pass is made only when asked for.
+
+    Attributes:
+        observed: The observed positives, 0/1, (n, c).
+        n_features: Width of the features.
+        n_epochs: Length of the training.
+        features: A pass of the current network in evaluation mode: features in index order, (n, d).
+        logits: The same up to the head, (n, c).
+        validation_prior: Share of each label in fully labelled validation rows, (c,); None without such rows.
+    """
+
+    observed: Tensor
+    n_features: int
+    n_epochs: int
+    features: Callable[[], Tensor]
+    logits: Callable[[], Tensor]
+    validation_prior: Tensor | None = None
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows n."""
+        return self.observed.shape[0]
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels c."""
+        return self.observed.shape[1]
+
+    def scores(self) -> Tensor:
+        """Probabilities of the current network, (n, c)."""
+        return torch.sigmoid(self.logits())
+
+
+class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator is untyped
+    """Base of all methods: write `loss`, and of the rest what the idea needs.
+
+    Attributes:
+        views: Views per sample the loop must supply.
+        requires: What the data must offer, of {"maps", "views", "validation labels"}.
+        epoch: The running epoch, from 0; set by the loop.
+        class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
+    """
+
+    views: int = 1
+    requires: frozenset[str] = frozenset()
+    epoch: int = 0
+    class_prior: Tensor | None
+    head: nn.Module
+
+    if TYPE_CHECKING:  # BaseEstimator brings no types, and nn.Module would answer that every attribute is a tensor
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            """The constructor's parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("class_prior", None)
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether the running epoch only prepares the method; such an epoch is not kept as the best."""
+        return False
+
+    def make_head(self, n_features: int, n_labels: int) -> nn.Module:
+        """The module from features to logits."""
+        return LinearHead(n_features, n_labels)
+
+    def setup(self, train: TrainView) -> None:
+        """Once, before training: declare parameters and buffers. By default there is nothing to remember."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (B, c), in full precision also where the layers ran in half."""
+        logits: Tensor = self.head(features)
+        return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+    @abstractmethod
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor | tuple[Tensor, Memory]:
+        """The idea: a scalar from the features of each view and the batch; pure, see the module's docstring.
+
+        A method with per-row memory returns (loss, {"name": new rows}); the loop writes them to
+        `self.name[batch.index]` after the step.
+        """
+
+    def end_epoch(self, train: TrainView) -> None:
+        """After each epoch: revise what is remembered. By default nothing."""
+
+    def lr_factor(self, name: str) -> float:
+        """Learning rate of the method's parameter `name`, as a multiple of the plan's."""
+        return 1.0

@@ -1,0 +1,30 @@
+"""METHODS: the papers' names → a factory of the method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from difflib import get_close_matches
+from functools import partial
+
+from onepos.method import Method
+from onepos.methods.an import AN
+from onepos.methods.crisp import CRISP
+
+METHODS: dict[str, Callable[..., Method]] = {
+    "an": AN,
+    "crisp": CRISP,
+    "crisp-3ep": partial(CRISP, every=3),
+    "crisp-val": partial(CRISP, prior="validation"),
+}
+
+
+def make_method(name: str, **parameters: object) -> Method:
+    """The method of this name with the given parameters."""
+    if name not in METHODS:
+        near = get_close_matches(name, METHODS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; choose from {', '.join(METHODS)}."
+        raise ValueError(f"unknown method {name!r}{hint}")
+    return METHODS[name](**parameters)
+
+
+__all__ = ["AN", "CRISP", "METHODS", "make_method"]

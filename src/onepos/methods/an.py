@@ -1,0 +1,26 @@
+"""AN: assume every unobserved label is negative, then train as if all labels were known.
+
+    L = −(1/Bc) Σ_ij [ l_ij·log f_ij + (1 − l_ij)·log(1 − f_ij) ]
+
+References:
+    Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from onepos.losses import assume_negative
+from onepos.method import Batch, Method
+
+
+class AN(Method):
+    """Assume negative: the floor every other method must beat; with full labels, plain supervision.
+
+    References:
+        Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+    """
+
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
+        """Binary cross-entropy against the observed labels."""
+        return assume_negative(self(features[0]), batch.observed)

@@ -1,0 +1,129 @@
+"""CRISP: estimate how common each label is, then fit a risk that needs only positives and those priors.
+
+After a warm-up with AN, each epoch ends by estimating the class priors π (Eq. 2, `onepos.priors`) from the
+network's own scores, and minimises Eq. (8):
+
+    Σ_j (2π_j/n_j) Σ_{i∈S_j} [1 − σ(g_ij − λ·(1−π_j))]  +  | (1/n) Σ_i σ(g_ij) − π_j |
+
+References:
+    Can Class-Priors Help Single-Positive Multi-Label Learning? (the CRISP paper), Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onepos.losses import assume_negative, assume_negative_per_label
+from onepos.method import Batch, Method, TrainView
+from onepos.priors import estimate_priors
+
+
+class CRISP(Method):
+    """Class-prior-induced single-positive learning.
+
+    Deviation: the paper writes Eq. (8) over the whole data set and leaves the mini-batch form open. With
+    `normalise="dataset"` a positive of label j weighs n/(n_j·B), so that the first term of a batch is an
+    unbiased estimate of the full one; "batch" divides by the positives of the batch instead, which lets a
+    rare label weigh as much as a common one in the few batches that hold it. The second term takes the mean
+    over the batch in both forms: |batch mean − π| is larger on average than |mean − π|.
+
+    Deviation: a label without a prior (nobody observed it) keeps the AN loss; Eq. (8) is undefined there.
+
+    Args:
+        delta: δ of Eq. (2), the probability with which the bound behind the estimate may fail.
+        tau: τ of Eq. (2), weight of the confidence term.
+        lam: λ of Eq. (8), shift of the positives' logits by λ·(1−π).
+        warmup: Epochs of AN at the start; the paper does not say how many. Few leave the scores too poor to
+            estimate from, many let the network memorise the observed labels, and π̂ falls to n_j/n.
+        every: Re-estimate the priors after every this many epochs (3 is the paper's CRISP-3ep).
+        prior: "estimate", "validation" (shares in fully labelled validation rows, the paper's CRISP-val), or
+            given priors: one number for all labels or one per label.
+        normalise: "dataset" or "batch", see above.
+
+    References:
+        Can Class-Priors Help Single-Positive Multi-Label Learning? (the CRISP paper), Algorithm 1.
+    """
+
+    class_prior: Tensor  # the buffer is filled in setup
+    positive_weight: Tensor
+
+    def __init__(
+        self,
+        delta: float = 0.01,
+        tau: float = 0.01,
+        lam: float = 1.0,
+        warmup: int = 3,
+        every: int = 1,
+        prior: str | float | Sequence[float] = "estimate",
+        normalise: str = "dataset",
+    ) -> None:
+        super().__init__()
+        self.delta, self.tau, self.lam = delta, tau, lam
+        self.warmup, self.every = warmup, every
+        self.prior, self.normalise = prior, normalise
+
+    @property
+    def requires(self) -> frozenset[str]:  # type: ignore[override]
+        """Fully labelled validation rows, if the priors come from there."""
+        return frozenset({"validation labels"} if self._source() == "validation" else ())
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether this epoch still runs AN."""
+        return self.epoch < self.warmup
+
+    def setup(self, train: TrainView) -> None:
+        """Keep the priors and the weight n/n_j of a positive."""
+        if self._source() not in ("estimate", "validation", "given"):
+            raise ValueError(f"prior must be 'estimate', 'validation' or numbers; got {self.prior!r}.")
+        if self.normalise not in ("dataset", "batch"):
+            raise ValueError(f"normalise must be 'dataset' or 'batch'; got {self.normalise!r}.")
+        n_positive = train.observed.sum(0, dtype=torch.float32)
+        weight = torch.where(n_positive > 0, train.n_samples / n_positive.clamp(min=1), 0.0)
+        self.register_buffer("positive_weight", weight)
+        self.register_buffer("class_prior", self._first_prior(train))
+
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
+        """AN in the warm-up, Eq. (8) afterwards."""
+        logits, observed = self(features[0]), batch.observed
+        if self.warming_up:
+            return assume_negative(logits, observed)
+        prior = self.class_prior.nan_to_num(0.0)
+        missed = (1 - torch.sigmoid(logits - self.lam * (1 - prior))) * observed  # (B, c)
+        if self.normalise == "dataset":
+            positive = self.positive_weight / len(observed) * missed.sum(0)
+        else:
+            positive = missed.sum(0) / observed.sum(0).clamp(min=1)
+        align = (torch.sigmoid(logits).mean(0) - prior).abs()
+        risk = 2 * prior * positive + align  # Eq. (8), one term per label
+        return torch.where(self.class_prior.isnan(), assume_negative_per_label(logits, observed), risk).sum()
+
+    def end_epoch(self, train: TrainView) -> None:
+        """Re-estimate the priors from the scores of the whole training set."""
+        after_warmup = self.epoch + 1 - self.warmup
+        if self._source() == "estimate" and after_warmup >= 0 and after_warmup % self.every == 0:
+            prior = estimate_priors(train.logits(), train.observed, delta=self.delta, tau=self.tau).prior
+            self.class_prior = torch.as_tensor(prior, dtype=torch.float32, device=self.class_prior.device)
+
+    def _source(self) -> str:
+        return self.prior if isinstance(self.prior, str) else "given"
+
+    def _first_prior(self, train: TrainView) -> Tensor:
+        device = train.observed.device
+        if self._source() == "validation":
+            if train.validation_prior is None:
+                raise ValueError(
+                    "prior='validation' needs fully labelled validation rows; none were given. "
+                    "Pass fit(X, y, validation=(X_val, Y_val))."
+                )
+            return train.validation_prior.to(device, torch.float32)
+        if self._source() == "given":
+            given = np.broadcast_to(np.asarray(self.prior, np.float32), (train.n_labels,))
+            if not ((given >= 0) & (given <= 1)).all():
+                raise ValueError(f"prior must lie between 0 and 1; got {self.prior!r}.")
+            return torch.tensor(given, device=device)
+        return torch.full((train.n_labels,), torch.nan, device=device)

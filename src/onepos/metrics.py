@@ -1,0 +1,366 @@
+"""How good is it: eight multi-label metrics, a table of them, and a table per label.
+
+Y is the (n, c) 0/1 array of true labels. `scores` order the labels; any increasing transform of them gives
+the same ranking metrics, but prefer logits, since sigmoids that saturate at 0 or 1 tie. Ties always count
+against the model. When nothing is left to average, the answer is NaN. docs/metrics.md tells every rule.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from onepos.protocol import Indicator, check_indicator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+# Sorted blocks of this many scores stay in the processor's cache and bound the extra memory.
+_BLOCK = 1 << 18
+
+
+def ranking_loss(Y: Any, scores: ArrayLike) -> float:
+    """Share of (relevant, irrelevant) label pairs in the wrong order, averaged over rows.
+
+    1/(m(c−m)) · #{(j, k): y_j = 1, y_k = 0, s_j ≤ s_k}, m the number of the row's labels. A tied pair is an
+    error. Rows with no label, or all of them, have no pair and are skipped.
+
+    Examples:
+        >>> ranking_loss([[1, 0, 0]], [[2.0, 3.0, 1.0]])
+        0.5
+    """
+    Y, values = _check(Y, scores)
+    _, inverted = _rank_sums(Y, values)
+    m = _counts(Y, axis=1)
+    pairs = m * (Y.shape[1] - m)
+    return _mean(inverted[pairs > 0] / pairs[pairs > 0])
+
+
+def one_error(Y: Any, scores: ArrayLike) -> float:
+    """Share of rows whose top-scored label is irrelevant.
+
+    Where several labels tie for the top, one irrelevant among them is an error. A row without labels is an
+    error.
+
+    Examples:
+        >>> one_error([[1, 0], [1, 0]], [[2.0, 1.0], [1.0, 1.0]])
+        0.5
+    """
+    Y, values = _check(Y, scores)
+    if Y.size == 0:
+        return float("nan")
+    is_top = values == values.max(axis=1, keepdims=True)
+    return _mean(np.any(is_top & (Y == 0), axis=1))
+
+
+def coverage(Y: Any, scores: ArrayLike) -> float:
+    """How far down the ranking one must go to meet all of a row's labels, as a share of c.
+
+    (mean over rows of max{rank_j: y_j = 1} − 1) / c, where rank_j = #{k: s_k ≥ s_j}. Rows without labels add
+    0 to the ranks and stay in the mean, so they may make it negative.
+
+    Examples:
+        >>> coverage([[1, 0, 1, 0]], [[4.0, 3.0, 2.0, 1.0]])
+        0.5
+    """
+    Y, values = _check(Y, scores)
+    if Y.size == 0:
+        return float("nan")
+    worst = np.where(Y, values, np.inf).min(axis=1, keepdims=True)
+    depth = np.count_nonzero(values >= worst, axis=1)
+    return float((_mean(depth) - 1) / Y.shape[1])
+
+
+def average_precision(Y: Any, scores: ArrayLike) -> float:
+    """Example-based average precision: how pure the ranking is above each relevant label.
+
+    1/m · Σ_{j: y_j = 1} #{k: y_k = 1, s_k ≥ s_j} / #{k: s_k ≥ s_j}, averaged over the rows with m ≥ 1 labels.
+    Also known as label-ranking average precision.
+
+    Examples:
+        >>> average_precision([[1, 0, 1, 0]], [[4.0, 3.0, 2.0, 1.0]])  # (1/1 + 2/3) / 2
+        0.8333333333333333
+    """
+    Y, values = _check(Y, scores)
+    return _mean(_drop_nan(_average_precisions(Y, values)))
+
+
+def mean_average_precision(Y: Any, scores: ArrayLike, empty: Literal["skip", "zero"] = "skip") -> float:
+    """Label-based average precision (mAP): the area under each label's precision-recall steps, averaged.
+
+    The formula of `average_precision` with rows and labels exchanged; tied scores are one threshold.
+
+    Args:
+        Y: true labels.
+        scores: one per row and label.
+        empty: a label without positives is left out ("skip"), or counts 0 as in Cole et al.'s code ("zero").
+
+    Examples:
+        >>> mean_average_precision([[1, 0], [0, 0]], [[2.0, 1.0], [1.0, 2.0]])
+        1.0
+        >>> mean_average_precision([[1, 0], [0, 0]], [[2.0, 1.0], [1.0, 2.0]], empty="zero")
+        0.5
+    """
+    if empty not in ("skip", "zero"):
+        raise ValueError(f"empty must be 'skip' or 'zero'; {empty!r} was given. Choose one of them.")
+    Y, values = _check(Y, scores)
+    per_label = _average_precisions(Y.T, values.T)
+    return _mean(_drop_nan(per_label) if empty == "skip" else np.nan_to_num(per_label))
+
+
+def hamming_loss(Y: Any, predicted: Any) -> float:
+    """Share of the n·c decisions that are wrong.
+
+    Examples:
+        >>> hamming_loss([[1, 0], [1, 0]], [[1, 1], [1, 0]])
+        0.25
+    """
+    Y, decisions = _check_decisions(Y, predicted)
+    return _mean(decisions != Y)
+
+
+def macro_f1(Y: Any, predicted: Any) -> float:
+    """F1 = 2·TP / (2·TP + FP + FN) per label, averaged over the labels with at least one positive in Y.
+
+    Examples:
+        >>> macro_f1([[1, 0, 0], [0, 1, 0]], [[1, 0, 0], [0, 0, 1]])  # 1 and 0; the third has no positive
+        0.5
+    """
+    Y, decisions = _check_decisions(Y, predicted)
+    return _mean(_drop_nan(_label_f1(Y, decisions)))
+
+
+def micro_f1(Y: Any, predicted: Any) -> float:
+    """F1 = 2·TP / (2·TP + FP + FN) with the counts summed over all labels.
+
+    Examples:
+        >>> micro_f1([[1, 0, 0], [0, 1, 0]], [[1, 0, 0], [0, 0, 1]])
+        0.5
+    """
+    Y, decisions = _check_decisions(Y, predicted)
+    n_marked = np.count_nonzero(Y) + np.count_nonzero(decisions)
+    return float(2 * np.count_nonzero(Y & decisions) / n_marked) if n_marked else float("nan")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row of the table of metrics.
+
+    Attributes:
+        name: its key in METRICS.
+        title: what tables and figures call it.
+        function: takes Y and scores, or Y and decisions.
+        greater_is_better: which way is up.
+        uses: whether the second argument is scores or 0/1 decisions.
+    """
+
+    name: str
+    title: str
+    function: Callable[[Any, Any], float]
+    greater_is_better: bool
+    uses: Literal["scores", "decisions"]
+
+
+METRICS: dict[str, Metric] = {
+    "ranking_loss": Metric("ranking_loss", "Ranking loss", ranking_loss, False, "scores"),
+    "hamming_loss": Metric("hamming_loss", "Hamming loss", hamming_loss, False, "decisions"),
+    "one_error": Metric("one_error", "One-error", one_error, False, "scores"),
+    "coverage": Metric("coverage", "Coverage", coverage, False, "scores"),
+    "average_precision": Metric("average_precision", "Average precision", average_precision, True, "scores"),
+    "map": Metric("map", "mAP", mean_average_precision, True, "scores"),
+    "macro_f1": Metric("macro_f1", "Macro-F1", macro_f1, True, "decisions"),
+    "micro_f1": Metric("micro_f1", "Micro-F1", micro_f1, True, "decisions"),
+}
+
+
+def evaluate(
+    Y: Any, scores: ArrayLike, threshold: ArrayLike = 0.5, names: Iterable[str] | None = None
+) -> dict[str, float]:
+    """Compute several metrics at once.
+
+    Args:
+        Y: true labels.
+        scores: one per row and label.
+        threshold: decisions are scores > threshold; one number or one per label, in the units of the scores
+            (0.5 for probabilities, 0 for logits).
+        names: keys of METRICS; all by default.
+
+    Examples:
+        >>> evaluate([[1, 0], [0, 1]], [[0.9, 0.2], [0.1, 0.4]], names=["ranking_loss", "hamming_loss"])
+        {'ranking_loss': 0.0, 'hamming_loss': 0.25}
+    """
+    Y, values = _check(Y, scores)
+    decisions = _decide(values, threshold)
+    metrics = [_metric(name) for name in (METRICS if names is None else names)]
+    return {m.name: m.function(Y, values if m.uses == "scores" else decisions) for m in metrics}
+
+
+def per_label(
+    Y: Any, scores: ArrayLike, threshold: ArrayLike = 0.5, label_names: Sequence[str] | None = None
+) -> "pd.DataFrame":
+    """One row per label: how common it is, how often it is predicted, and how well.
+
+    Columns: n_positive, share (of the rows: the label's prior), predicted_share, average_precision,
+    precision, recall, f1. A quotient with nothing below the line is NaN, and so is f1 where Y has no
+    positive; hence the means of the columns average_precision and f1 are mAP and macro-F1.
+
+    Args:
+        Y: true labels.
+        scores: one per row and label.
+        threshold: as for `evaluate`.
+        label_names: the index of the table; the label numbers by default.
+
+    Examples:
+        >>> table = per_label([[1, 0], [1, 1]], [[0.9, 0.2], [0.1, 0.7]], label_names=["sky", "sea"])
+        >>> table.loc["sky"].round(2).to_dict()  # doctest: +NORMALIZE_WHITESPACE
+        {'n_positive': 2.0, 'share': 1.0, 'predicted_share': 0.5, 'average_precision': 1.0,
+         'precision': 1.0, 'recall': 0.5, 'f1': 0.67}
+    """
+    import pandas as pd
+
+    Y, values = _check(Y, scores)
+    n_samples, n_labels = Y.shape
+    if label_names is not None and len(label_names) != n_labels:
+        raise ValueError(
+            f"label_names must hold one name per label, {n_labels}; {len(label_names)} were given. "
+            "Name every column of Y."
+        )
+    decisions = _decide(values, threshold)
+    n_positive, n_predicted = _counts(Y, axis=0), _counts(decisions, axis=0)
+    n_hits = _counts(Y & decisions, axis=0)
+    return pd.DataFrame(
+        {
+            "n_positive": n_positive,
+            "share": _ratio(n_positive, np.full(n_labels, n_samples)),
+            "predicted_share": _ratio(n_predicted, np.full(n_labels, n_samples)),
+            "average_precision": _average_precisions(Y.T, values.T),
+            "precision": _ratio(n_hits, n_predicted),
+            "recall": _ratio(n_hits, n_positive),
+            "f1": _label_f1(Y, decisions),
+        },
+        index=pd.Index(range(n_labels) if label_names is None else label_names, name="label"),
+    )
+
+
+def _rank_sums(Y: Indicator, values: NDArray[Any]) -> tuple[Floats, Floats]:
+    """Per row, summed over its positives: precision at the positive, and negatives not ranked below it."""
+    precision, inverted = np.zeros(len(Y)), np.zeros(len(Y))
+    step = max(1, _BLOCK // max(1, Y.shape[1]))
+    for start in range(0, len(Y), step):
+        block = slice(start, start + step)
+        row, rank, hits = _ranks(np.ascontiguousarray(Y[block]), np.ascontiguousarray(values[block]))
+        n_rows = len(Y[block])
+        precision[block] = np.bincount(row, hits / rank, minlength=n_rows)
+        inverted[block] = np.bincount(row, rank - hits, minlength=n_rows)
+    return precision, inverted
+
+
+def _ranks(Y: Indicator, values: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """For every positive: its row, #{k: s_k ≥ s_j}, and how many of those k are positives themselves."""
+    n_rows, n_labels = Y.shape
+    row_start = np.arange(n_rows) * n_labels
+    order = np.argsort(values, axis=1)  # ascending
+    order += row_start[:, None]
+    place = np.flatnonzero(Y.view(np.bool_).ravel().take(order))  # of each positive, in the flattened sorted block
+    row = place // max(1, n_labels)
+    first = _first_of_tied(np.sort(values, axis=1), place)
+    rank = row_start[row] + n_labels - first
+    hits = np.searchsorted(place, row_start + n_labels)[row] - np.searchsorted(place, first)
+    return row, rank, hits
+
+
+def _first_of_tied(ordered: NDArray[Any], place: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Move each place in the flattened rows of `ordered` to the first one of equal value in its row."""
+    is_repeat = np.zeros(ordered.shape, dtype=bool)
+    np.equal(ordered[:, 1:], ordered[:, :-1], out=is_repeat[:, 1:])
+    if not np.any(is_repeat):
+        return place
+    starts = np.flatnonzero(~is_repeat)
+    return starts[np.searchsorted(starts, place, side="right") - 1]
+
+
+def _average_precisions(Y: Indicator, values: NDArray[Any]) -> Floats:
+    """Average precision of each row, NaN where it has no positive."""
+    return _ratio(_rank_sums(Y, values)[0], _counts(Y, axis=1))
+
+
+def _label_f1(Y: Indicator, decisions: Indicator) -> Floats:
+    """F1 of each label, NaN where Y has no positive."""
+    n_positive = _counts(Y, axis=0)
+    f1 = _ratio(2 * _counts(Y & decisions, axis=0), n_positive + _counts(decisions, axis=0))
+    return np.where(n_positive > 0, f1, np.nan)
+
+
+def _counts(marks: Indicator, axis: int) -> NDArray[np.int64]:
+    counts: NDArray[np.int64] = marks.sum(axis=axis, dtype=np.int64)
+    return counts
+
+
+def _ratio(above: NDArray[Any], below: NDArray[Any]) -> Floats:
+    ratio = np.full(len(above), np.nan)
+    np.divide(above, below, out=ratio, where=below > 0)
+    return ratio
+
+
+def _drop_nan(values: Floats) -> Floats:
+    return values[~np.isnan(values)]
+
+
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean()) if values.size else float("nan")
+
+
+def _decide(values: NDArray[Any], threshold: ArrayLike) -> Indicator:
+    limit = np.asarray(threshold, dtype=np.float64)
+    if limit.shape not in {(), (values.shape[1],)}:
+        raise ValueError(
+            f"threshold must be one number, or one for each of the {values.shape[1]} labels; "
+            f"its shape is {limit.shape}. Give it in the units of the scores."
+        )
+    if np.any(np.isnan(limit)):
+        place = f"that of label {np.flatnonzero(np.isnan(limit))[0]}" if limit.ndim else "it"
+        raise ValueError(f"threshold must be a number; {place} is NaN. Use inf to never predict a label.")
+    return (values > limit).view(np.uint8)
+
+
+def _metric(name: str) -> Metric:
+    if name in METRICS:
+        return METRICS[name]
+    close = difflib.get_close_matches(name, METRICS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(METRICS)}."
+    raise ValueError(f"unknown metric {name!r}; {hint}")
+
+
+def _check(Y: Any, scores: ArrayLike) -> tuple[Indicator, NDArray[Any]]:
+    Y = check_indicator(Y, "Y")
+    values = np.asarray(scores)
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    _check_shapes(Y, values, "scores")
+    is_finite = np.isfinite(values)
+    if not np.all(is_finite):
+        row, column = np.argwhere(~is_finite)[0]
+        raise ValueError(
+            f"scores must be finite; row {row}, column {column} holds {values[row, column]}. "
+            "Give logits or probabilities, and look for a training run that diverged."
+        )
+    return Y, values
+
+
+def _check_decisions(Y: Any, predicted: Any) -> tuple[Indicator, Indicator]:
+    Y, decisions = check_indicator(Y, "Y"), check_indicator(predicted, "predicted")
+    _check_shapes(Y, decisions, "predicted")
+    return Y, decisions
+
+
+def _check_shapes(Y: Indicator, other: NDArray[Any], name: str) -> None:
+    if Y.shape != other.shape:
+        raise ValueError(
+            f"Y and {name} must have one shape (n, c); theirs are {Y.shape} and {other.shape}. "
+            "Give the same rows and labels to both."
+        )

@@ -1,0 +1,184 @@
+"""A fitted model on disk: `model.safetensors` (weights) and `model.json` (all else). No pickle, no code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from onepos import __version__
+from onepos.backbones import make_backbone, n_outputs
+from onepos.files import write_atomically
+from onepos.method import Method
+from onepos.methods import METHODS
+from onepos.samples import Scaling
+from onepos.training import History
+
+if TYPE_CHECKING:
+    from onepos.estimator import SinglePositiveClassifier
+
+Model = TypeVar("Model", bound="SinglePositiveClassifier")
+
+FORMAT = 1
+_WEIGHTS, _FACTS = "model.safetensors", "model.json"
+
+
+def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) -> None:
+    """Write both files; the weights first, so that a `model.json` always stands for a whole model."""
+    from safetensors.torch import save
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {f"network.{name}": tensor.contiguous() for name, tensor in model.network_.state_dict().items()}
+    if model.scaling_ is not None:
+        tensors["scaling.mean"] = torch.from_numpy(model.scaling_.mean)
+        tensors["scaling.scale"] = torch.from_numpy(model.scaling_.scale)
+    weights = save(tensors)
+    facts = {
+        "format": FORMAT,
+        "onepos": __version__,
+        "sha256": hashlib.sha256(weights).hexdigest(),
+        "parameters": _parameters(model),
+        "method": {"class": type(model.method_).__name__, "parameters": _plain(model.method_.get_params())},
+        "classes": model.classes_.tolist(),
+        "n_features": int(model.n_features_in_),
+        "feature_names": model.feature_names_in_.tolist() if hasattr(model, "feature_names_in_") else None,
+        "class_prior": _with_nulls(model.class_prior_),
+        "class_prior_interval": [_with_nulls(pair) for pair in model.class_prior_interval_],
+        "thresholds": model.thresholds_.tolist(),
+        "history": asdict(model.history_),
+    }
+    text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomically(folder / _WEIGHTS, weights)
+    write_atomically(folder / _FACTS, text + "\n")
+
+
+def load_model(
+    cls: type[Model], folder: str | os.PathLike[str], network: nn.Module | None, method: Method | None
+) -> Model:
+    """Read both files, or say in a sentence why this folder is not taken."""
+    folder = Path(folder)
+    facts = _read_facts(folder)
+    tensors = _read_weights(folder, str(facts["sha256"]))
+    try:
+        return _rebuild(cls, facts, tensors, network, method)
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise ValueError(
+            f"{folder} must hold a model written by onepos; its parts do not fit together ({error}). "
+            "Save the model again."
+        ) from error
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    path = folder / _FACTS
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{folder} must hold {_FACTS}; there is none. Name a folder written by save() or `onepos fit`."
+        )
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        version = int(facts["format"])
+        _ = facts["sha256"], facts["onepos"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} must be a model file of onepos; it can not be read ({error}). Save the model again."
+        ) from error
+    if version > FORMAT:
+        raise ValueError(
+            f"{path} must be of format {FORMAT} or older; it is of format {version}, "
+            f"written by onepos {facts['onepos']}. Upgrade onepos."
+        )
+    return dict(facts)
+
+
+def _read_weights(folder: Path, expected: str) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load
+
+    path = folder / _WEIGHTS
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} must hold {_WEIGHTS}; there is none. Copy the whole folder.")
+    weights = path.read_bytes()
+    found = hashlib.sha256(weights).hexdigest()
+    if found != expected:
+        raise ValueError(
+            f"{path} must have the checksum written in {_FACTS}, {expected[:12]}…; it has {found[:12]}…. "
+            "The file is damaged or from another model: copy the folder again."
+        )
+    return dict(load(weights))
+
+
+def _rebuild(
+    cls: type[Model],
+    facts: dict[str, Any],
+    tensors: dict[str, torch.Tensor],
+    network: nn.Module | None,
+    method: Method | None,
+) -> Model:
+    parameters = dict(facts["parameters"])
+    if parameters["network"] is None:
+        if network is None:
+            raise ValueError("this model has a network of your own; pass it again: load(folder, network=…).")
+        parameters["network"] = network
+    parameters["hidden"] = tuple(parameters["hidden"])
+    model = cls(_make_method(facts["method"], method), **parameters)
+    model.classes_ = np.array(facts["classes"])
+    model.n_features_in_ = int(facts["n_features"])
+    if facts["feature_names"] is not None:
+        model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
+    model.class_prior_ = np.array(facts["class_prior"], np.float64)
+    model.class_prior_interval_ = np.array(facts["class_prior_interval"], np.float64)
+    model.thresholds_ = np.array(facts["thresholds"], np.float64)
+    model.history_ = History(**facts["history"])
+    mean, scale = tensors.pop("scaling.mean", None), tensors.pop("scaling.scale", None)
+    model.scaling_ = None if mean is None or scale is None else Scaling(mean.numpy(), scale.numpy())
+
+    n_labels = len(model.classes_)
+    backbone = make_backbone(model.network, model.n_features_in_, n_labels, model.hidden)
+    fitted = _make_method(facts["method"], method)
+    fitted.head = fitted.make_head(n_outputs(backbone, model.n_features_in_), n_labels)
+    model.method_, model.network_ = fitted, nn.Sequential(backbone, fitted.head)
+    model.network_.load_state_dict({name.removeprefix("network."): tensor for name, tensor in tensors.items()})
+    model.network_.eval()
+    return model
+
+
+def _make_method(facts: dict[str, Any], given: Method | None) -> Method:
+    """A method of the table, made anew from its class and parameters, or the user's own."""
+    if given is not None:
+        return type(given)(**given.get_params())
+    classes = {type(factory()).__name__: type(factory()) for factory in METHODS.values()}
+    if facts["class"] not in classes:
+        raise ValueError(
+            f"this model was fitted with a method of your own, {facts['class']}; pass it again: load(folder, method=…)."
+        )
+    made: Method = classes[facts["class"]](**facts["parameters"])
+    return made
+
+
+def _parameters(model: SinglePositiveClassifier) -> dict[str, Any]:
+    """The constructor's parameters but for the method; a network of the user's own is written as null."""
+    parameters = model.get_params(deep=False)
+    del parameters["method"]
+    if isinstance(parameters["network"], nn.Module):
+        parameters["network"] = None
+    if not isinstance(parameters["random_state"], int | None):
+        parameters["random_state"] = None
+    return _plain(parameters)
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """NumPy numbers and arrays as numbers and lists."""
+    return {
+        key: value.tolist() if isinstance(value, np.generic | np.ndarray) else value for key, value in values.items()
+    }
+
+
+def _with_nulls(values: Any) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

@@ -1,0 +1,250 @@
+"""Class priors from any scores and the observed single positives: Eq. (2) of the CRISP paper.
+
+For label j with observed positives S_j (n_j of them) among n rows:
+
+    q̂(z)  = #{i : s_ij ≥ z} / n                      share of all rows scored at least z
+    q̂ᵖ(z) = #{i ∈ S_j : s_ij ≥ z} / n_j              the same share of the observed positives
+    ẑ     = argmin_z  q̂(z)/q̂ᵖ(z) + (1+τ)/q̂ᵖ(z) · (ε_n + ε_nj),   ε_m = √(ln(4/δ) / 2m)
+    π̂_j   = q̂(ẑ) / q̂ᵖ(ẑ)
+
+The paper searches all n scores of each label. Between the scores of two neighbouring positives q̂ᵖ stands
+still while q̂ falls, so the minimum is always at the score of an observed positive: n candidates in all
+instead of n·c. Tied scores are one threshold. Only the order of the scores matters, so logits serve as well
+as probabilities (better: they do not saturate into ties).
+
+References:
+    Can Class-Priors Help Single-Positive Multi-Label Learning? Eq. (2), Theorem 4.1 and Appendix A.1.
+    Garg et al., Mixture Proportion Estimation and PU Learning: A Modern Approach, NeurIPS 2021 (best bin).
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onepos.protocol import as_indicator
+
+if TYPE_CHECKING:
+    import torch
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# Columns sorted at a time. Reading a C-ordered matrix column by column touches every cache line c times, so
+# a block is transposed first; the extra memory stays at block/c of the matrix.
+_BLOCK = 16
+
+
+@dataclass(frozen=True)
+class PriorEstimate:
+    """Class priors with what the data can say about their error; every array has one entry per label.
+
+    Attributes:
+        prior: π̂; NaN for a label nobody observed.
+        lower: Lower end of the interval, see `estimate_priors`; NaN for a label nobody observed.
+        upper: Upper end of the interval.
+        n_positive: Observed positives n_j.
+        reliable: Whether n_j meets the condition of the theorem, n_j ≥ 2·ln(4/δ) / q̂ᵖ(ẑ)².
+        n_effective: Positives in the bin the estimate rests on, n_j·q̂ᵖ(ẑ).
+        threshold: The score ẑ that bounds this bin from below.
+    """
+
+    prior: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    n_positive: IntArray
+    reliable: npt.NDArray[np.bool_]
+    n_effective: FloatArray
+    threshold: FloatArray
+
+
+def estimate_priors(
+    scores: Any,
+    observed: Any,
+    *,
+    delta: float = 0.01,
+    tau: float = 0.01,
+    estimator: str = "bbe",
+) -> PriorEstimate:
+    """Estimate P(label = 1) of every label from scores and one observed positive per row.
+
+    **What the interval means.** By the Dvoretzky-Kiefer-Wolfowitz inequality, q̂ and q̂ᵖ are within ε_n and
+    ε_nj of their expectations at all thresholds at once, with probability at least 1 − δ. On that event
+    r = q(ẑ)/qᵖ(ẑ) lies in [(q̂−ε_n)/(q̂ᵖ+ε_nj), (q̂+ε_n)/(q̂ᵖ−ε_nj)]: the form of Theorem 4.1 with its
+    constants solved exactly instead of bounded. Since r = π + (1−π)·qⁿ(ẑ)/qᵖ(ẑ) ≥ π,
+
+    - `upper` ≥ π holds for any scores whatever;
+    - `lower` ≤ π needs the rows scored above ẑ to be (almost) all positives, qⁿ(ẑ) ≈ 0. No data without full
+      labels can check this; a weak classifier breaks it, and π̂ is then too high.
+
+    It is assumed that the scores do not depend on these rows (scores of the rows a network was trained on
+    do: the more it has memorised, the further π̂ falls towards n_j/n) and that S_j is a sample of the rows
+    with label j. A uniform draw of one label per row favours rows with few labels, so the second holds only
+    if label j is independent of the number of labels. `lower` never falls below n_j/n, which is certain for
+    these rows. The guarantee is per label, not for all labels together.
+
+    Args:
+        scores: (n, c) array or tensor on any device, larger means more likely; any increasing transform of a
+            column leaves the answer as it is.
+        observed: (n, c) 0/1 array or tensor, or a vector of n label indices with −1 for none.
+        delta: δ, the probability with which an interval may miss.
+        tau: τ, weight of the confidence term in the choice of ẑ.
+        estimator: Only "bbe", the paper's best-bin estimator.
+
+    Example:
+        >>> import numpy as np
+        >>> scores = np.array([[0.9], [0.8], [0.7], [0.2], [0.1], [0.0]])
+        >>> estimate_priors(scores, np.array([0, 0, -1, -1, -1, -1])).prior   # 2 of the top 2 were observed
+        array([0.33333333])
+    """
+    _check_parameters(delta, tau, estimator)
+    values, rows, labels = _positives(scores, observed)
+    n, c = values.shape
+    at_least = (
+        _count_numpy(values, rows, labels) if isinstance(values, np.ndarray) else _count_torch(values, rows, labels)
+    )
+    n_positive = np.bincount(labels, minlength=c).astype(np.int64)
+    chosen, in_bin = _best_bin(at_least, labels, n, n_positive, delta, tau)
+
+    known = n_positive > 0
+    prior, lower, upper, n_effective, threshold = (np.full(c, np.nan) for _ in range(5))
+    q, q_pos = at_least[chosen] / n, in_bin / n_positive[known]
+    eps, eps_pos = _deviation(delta, n), _deviation(delta, n_positive[known])
+    prior[known] = q / q_pos
+    lower[known] = np.maximum((q - eps) / (q_pos + eps_pos), n_positive[known] / n)
+    room = np.maximum(q_pos - eps_pos, 0)
+    upper[known] = np.minimum(np.divide(q + eps, room, out=np.ones_like(q), where=room > 0), 1)
+    n_effective[known] = in_bin
+    threshold[known] = _pick(values, rows[chosen], labels[chosen])
+    reliable = np.zeros(c, bool)
+    # Deviation: Theorem 4.1 prints n_j ≥ 2·ln(4/δ)/qᵖ(z*), its proof needs and uses qᵖ(z*)²; the proof is followed,
+    # with the unknown qᵖ(z*) replaced by q̂ᵖ(ẑ).
+    reliable[known] = n_positive[known] * q_pos**2 >= 2 * math.log(4 / delta)
+    return PriorEstimate(prior, lower, upper, n_positive, reliable, n_effective, threshold)
+
+
+def _check_parameters(delta: float, tau: float, estimator: str) -> None:
+    if estimator != "bbe":
+        raise ValueError(f"estimator must be 'bbe'; got {estimator!r}. Leave it out to use 'bbe'.")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie strictly between 0 and 1; got {delta}. The paper uses 0.01.")
+    if not 0 <= tau <= 1:
+        raise ValueError(f"tau must lie between 0 and 1; got {tau}. The paper uses 0.01.")
+
+
+def _positives(scores: Any, observed: Any) -> tuple[Any, IntArray, IntArray]:
+    """Scores as an array or an accelerator's tensor, and the (row, label) of each positive, label by label."""
+    torch = sys.modules.get("torch")  # a tensor can only come from someone who imported torch
+    if torch is not None and isinstance(observed, torch.Tensor):
+        observed = observed.cpu().numpy()
+    if torch is not None and isinstance(scores, torch.Tensor):
+        values = scores.detach()
+        if values.dtype in (torch.bfloat16, torch.float16):
+            values = values.float()
+        if values.device.type == "cpu":
+            values = values.numpy()
+    else:
+        values = np.asarray(scores)
+        values = values if values.dtype.kind == "f" else values.astype(np.float64)
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(
+            f"scores must be a matrix with a row per sample and a column per label; got shape {tuple(values.shape)}."
+        )
+    indicator = as_indicator(observed, values.shape[1])
+    if indicator.shape != tuple(values.shape):
+        raise ValueError(
+            f"scores and observed must agree in shape; got {tuple(values.shape)} and {indicator.shape}. "
+            "Pass the scores of the same rows and labels."
+        )
+    finite = np.isfinite(values) if isinstance(values, np.ndarray) else values.isfinite()
+    if not finite.all():
+        row, column = (
+            int(k) for k in np.argwhere(np.asarray(~finite if isinstance(values, np.ndarray) else (~finite).cpu()))[0]
+        )
+        raise ValueError(
+            f"scores must be finite; row {row}, column {column} is {values[row, column]}. Drop or mend the row."
+        )
+    labels, rows = np.nonzero(indicator.T)
+    return values, rows, labels
+
+
+def _count_numpy(scores: npt.NDArray[Any], rows: IntArray, labels: IntArray) -> IntArray:
+    """For every positive (i, j): how many rows score at least s_ij for label j."""
+    n, c = scores.shape
+    at_least = np.empty(len(rows), np.int64)
+    start = np.searchsorted(labels, np.arange(c + 1))
+    for first in range(0, c, _BLOCK):
+        block = np.array(scores[:, first : first + _BLOCK].T, order="C")
+        mine = slice(start[first], start[min(first + _BLOCK, c)])
+        wanted = block[labels[mine] - first, rows[mine]]
+        block.sort(axis=1)
+        for k, column in enumerate(block, start=first):
+            here = slice(start[k] - start[first], start[k + 1] - start[first])
+            at_least[start[k] : start[k + 1]] = n - np.searchsorted(column, wanted[here])
+    return at_least
+
+
+def _count_torch(scores: torch.Tensor, rows: IntArray, labels: IntArray) -> IntArray:
+    """The same on an accelerator, one sort and one search per block of columns."""
+    import torch
+
+    n, c = scores.shape
+    device = scores.device
+    at_least = np.empty(len(rows), np.int64)
+    start = np.searchsorted(labels, np.arange(c + 1))
+    position = np.arange(len(rows)) - start[labels]
+    # A sort also returns int64 indices: a quarter of the matrix at a time keeps the peak below 1.5 matrices.
+    step = max(1, min(c, c // 4 if n * c > 1 << 24 else c))
+    for first in range(0, c, step):
+        last = min(first + step, c)
+        mine = slice(start[first], start[last])
+        width = int(np.diff(start[first : last + 1]).max(initial=0))
+        row = torch.as_tensor(labels[mine] - first, device=device)
+        column = torch.as_tensor(position[mine], device=device)
+        block = scores[:, first:last].t().contiguous()
+        wanted = torch.full((last - first, width), math.inf, dtype=scores.dtype, device=device)
+        wanted[row, column] = block[row, torch.as_tensor(rows[mine], device=device)]
+        below = torch.searchsorted(block.sort(dim=1).values, wanted)
+        at_least[mine] = n - below[row, column].cpu().numpy()
+    return at_least
+
+
+def _best_bin(
+    at_least: IntArray, labels: IntArray, n: int, n_positive: IntArray, delta: float, tau: float
+) -> tuple[IntArray, IntArray]:
+    """For each observed label: which positive's score is ẑ, and how many positives reach it. Eq. (2)."""
+    if len(labels) == 0:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    order = np.lexsort((at_least, labels))
+    label, reached = labels[order], at_least[order]
+    first = np.cumsum(n_positive) - n_positive
+    reached_positive = np.arange(len(order)) - first[label] + 1
+    # Of tied scores only the last counts: it has all of its equals behind it.
+    last_of_tie = np.append((label[1:] != label[:-1]) | (reached[1:] != reached[:-1]), True)
+    order, label, reached, reached_positive = (a[last_of_tie] for a in (order, label, reached, reached_positive))
+
+    q, q_pos = reached / n, reached_positive / n_positive[label]
+    slack = _deviation(delta, n) + _deviation(delta, n_positive[label])
+    bound = q / q_pos + (1 + tau) / q_pos * slack
+    starts = np.flatnonzero(np.append(True, label[1:] != label[:-1]))
+    smallest = np.repeat(np.minimum.reduceat(bound, starts), np.diff(np.append(starts, len(bound))))
+    hits = np.flatnonzero(bound == smallest)
+    best = hits[np.searchsorted(hits, starts)]  # the first, that is the highest threshold
+    return order[best], reached_positive[best]
+
+
+def _deviation(delta: float, count: Any) -> Any:
+    """ε_m = √(ln(4/δ) / 2m), the DKW width of Theorem 4.1."""
+    return np.sqrt(math.log(4 / delta) / (2 * np.maximum(count, 1)))
+
+
+def _pick(values: Any, rows: IntArray, labels: IntArray) -> FloatArray:
+    if isinstance(values, np.ndarray):
+        return values[rows, labels].astype(np.float64)
+    picked: FloatArray = values[list(rows), list(labels)].double().cpu().numpy() if len(rows) else np.empty(0)
+    return picked

@@ -1,0 +1,62 @@
+"""Where a training runs: device, precision, and the generators of random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; "auto" takes an accelerator where there is one."""
+    if name != "auto":
+        return torch.device(name)
+    if torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+class Direct:
+    """A CPU in full precision, without a wrapper.
+
+    Fabric costs a batch of 16 rows more than the 5 % it may (benchmarks/loop.py prints the ratio), so the small
+    tabular loop goes around it. It answers to the same three names.
+    """
+
+    device = torch.device("cpu")
+
+    def setup(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """As they are."""
+        return module, optimizer
+
+    def backward(self, loss: Tensor) -> None:
+        """The only backward pass of the library, beside Fabric's."""
+        loss.backward()  # type: ignore[no-untyped-call]
+
+
+def open_runtime(device: str, precision: str) -> Any:
+    """`Direct` on a CPU in 32 bits, otherwise a Lightning Fabric of one device: CUDA, MPS, or bf16 anywhere."""
+    if precision not in ("32", "bf16"):
+        raise ValueError(f"precision must be '32' or 'bf16'; got {precision!r}.")
+    place = choose_device(device)
+    if place.type == "cpu" and precision == "32":
+        return Direct()
+    from lightning_fabric import Fabric  # seconds to import: only where it is used
+
+    where: Any = 1 if place.type == "cpu" else [place.index or 0]
+    return Fabric(accelerator=place.type, devices=where, precision="bf16-mixed" if precision == "bf16" else "32-true")
+
+
+@contextmanager
+def seeded(seed: int, stream: int, device: torch.device) -> Iterator[None]:
+    """Run with torch's generators set from (seed, stream), and give the caller's state back afterwards."""
+    forked: dict[str, Any] = {"devices": []}
+    if device.type != "cpu":
+        forked = {"devices": [device.index or 0], "device_type": device.type}
+    with torch.random.fork_rng(**forked):
+        torch.manual_seed(int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        yield

@@ -1,0 +1,146 @@
+"""Index → tensor: rows held in memory, picked by index, never through a per-row loader."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+
+class Samples(Protocol):
+    """What the loop asks of a set of inputs."""
+
+    offers: frozenset[str]
+    n_features: int
+
+    def __len__(self) -> int: ...
+
+    def rows(self, index: Tensor) -> Tensor:
+        """The rows at `index` as one dense tensor, un-augmented."""
+
+    def views(self, index: Tensor, n_views: int) -> tuple[Tensor, ...]:
+        """`n_views` tensors of the rows at `index`, augmented where the samples know how."""
+
+    def to(self, device: torch.device) -> Self:
+        """The same samples with their memory on `device`."""
+
+    def fingerprint(self) -> str:
+        """A hash of the content, by which a checkpoint knows its data."""
+
+
+class Scaling(NamedTuple):
+    """(x − mean) / scale per feature, in double precision: single would lose a feature such as a time stamp."""
+
+    mean: npt.NDArray[np.float64]
+    scale: npt.NDArray[np.float64]
+
+
+class DenseRows:
+    """A dense matrix; a batch is one index_select."""
+
+    offers: frozenset[str] = frozenset()
+
+    def __init__(self, data: Tensor) -> None:
+        self.data = data
+        self.n_features = data.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def rows(self, index: Tensor) -> Tensor:
+        """(B, d)."""
+        return self.data.index_select(0, index)
+
+    def views(self, index: Tensor, n_views: int) -> tuple[Tensor, ...]:
+        """One view: tabular rows are not augmented."""
+        return (self.rows(index),)
+
+    def to(self, device: torch.device) -> DenseRows:
+        """On `device`."""
+        return DenseRows(self.data.to(device))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape and bytes."""
+        return _digest(self.data)
+
+
+class SparseRows:
+    """A matrix in compressed rows that stays sparse; only the rows of a batch are spread out.
+
+    Centring would fill the matrix, so what zero becomes (`origin`, one number per feature) is added to a batch.
+    """
+
+    offers: frozenset[str] = frozenset()
+
+    def __init__(self, start: Tensor, column: Tensor, value: Tensor, origin: Tensor) -> None:
+        self.start, self.column, self.value, self.origin = start, column, value, origin
+        self.n_features = len(origin)
+
+    def __len__(self) -> int:
+        return len(self.start) - 1
+
+    def rows(self, index: Tensor) -> Tensor:
+        """(B, d), dense."""
+        first = self.start[index]
+        length = self.start[index + 1] - first
+        row = torch.repeat_interleave(torch.arange(len(index), device=index.device), length)
+        shift = first - (length.cumsum(0) - length)  # from position in the batch to position in `value`
+        entry = torch.arange(len(row), device=index.device) + shift[row]
+        dense = self.origin.repeat(len(index), 1)
+        column = self.column[entry]
+        dense[row, column] = self.value[entry] + self.origin[column]
+        return dense
+
+    def views(self, index: Tensor, n_views: int) -> tuple[Tensor, ...]:
+        """One view: tabular rows are not augmented."""
+        return (self.rows(index),)
+
+    def to(self, device: torch.device) -> SparseRows:
+        """On `device`."""
+        return SparseRows(*(t.to(device) for t in (self.start, self.column, self.value, self.origin)))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape and bytes."""
+        return _digest(self.start, self.column, self.value, self.origin)
+
+
+def fit_scaling(X: Any) -> Scaling:
+    """Mean and standard deviation of each column of a dense or sparse matrix; a constant column keeps scale 1."""
+    if sp.issparse(X):
+        mean = np.asarray(X.mean(axis=0), np.float64).ravel()
+        square = np.asarray(X.multiply(X).mean(axis=0), np.float64).ravel()
+        deviation = np.sqrt(np.maximum(square - mean**2, 0))
+    else:
+        mean, deviation = np.mean(X, axis=0, dtype=np.float64), np.std(X, axis=0, dtype=np.float64)
+    constant = deviation <= 1e-12 * np.maximum(np.abs(mean), 1e-300)
+    return Scaling(mean, np.where(constant, 1.0, deviation))
+
+
+def as_samples(X: Any, scaling: Scaling | None = None, dtype: torch.dtype = torch.float32) -> DenseRows | SparseRows:
+    """A NumPy matrix or a SciPy sparse matrix as samples, scaled in double precision, then of the given one."""
+    if not sp.issparse(X):
+        data = np.asarray(X)
+        return DenseRows(torch.tensor(data if scaling is None else (data - scaling.mean) / scaling.scale, dtype=dtype))
+    csr = X.tocsr()
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    column = torch.as_tensor(csr.indices.astype(np.int64))
+    value, origin = np.asarray(csr.data), np.zeros(csr.shape[1])
+    if scaling is not None:
+        value, origin = value / scaling.scale[csr.indices], -scaling.mean / scaling.scale
+    start = torch.as_tensor(csr.indptr.astype(np.int64))
+    return SparseRows(start, column, torch.tensor(value, dtype=dtype), torch.tensor(origin, dtype=dtype))
+
+
+def _digest(*tensors: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(str(tuple(tensor.shape)).encode())
+        digest.update(np.ascontiguousarray(tensor.cpu().numpy()).data)
+    return digest.hexdigest()

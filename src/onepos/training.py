@@ -1,0 +1,315 @@
+"""The only loop: a plan, a backbone, a method. It knows the name of no method."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from onepos.checkpoint import load_checkpoint, save_checkpoint
+from onepos.method import Batch, Memory, Method, TrainView
+from onepos.metrics import METRICS
+from onepos.runtime import open_runtime, seeded
+from onepos.samples import Samples
+
+# Rows per step of a pass without gradients: enough to keep the cores busy, few enough for any width.
+_PASS_ROWS = 4096
+
+# Streams of random numbers under one seed; epoch e takes FIRST_EPOCH_STREAM + e.
+NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train, whatever the method.
+
+    Attributes:
+        epochs: Passes over the training rows.
+        batch_size: Rows per step; the last batch of an epoch may be smaller.
+        lr: Learning rate of Adam.
+        weight_decay: L2 weight of Adam, on weight matrices only: decay would pull a bias, which holds how
+            common its label is, towards one half.
+        bias_init: "frequency" starts the head at the log-odds of the observed label frequencies with small
+            weights, "zero" at zero with the usual weights.
+        select: The metric in METRICS by which the best epoch on the validation rows is kept.
+        device: "auto", or a torch device such as "cpu", "cuda", "mps".
+        precision: "32" or "bf16".
+        seed: Every random number of the training follows from it.
+    """
+
+    epochs: int = 20
+    batch_size: int = 32
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    bias_init: str = "frequency"
+    select: str = "average_precision"
+    device: str = "auto"
+    precision: str = "32"
+    seed: int = 0
+
+
+class Validation(NamedTuple):
+    """Rows that choose the best epoch; `full` tells whether Y holds all labels of a row or one of them."""
+
+    samples: Samples
+    Y: npt.NDArray[np.uint8]
+    full: bool
+
+
+@dataclass
+class History:
+    """What happened; every list has one entry per finished epoch, or none where there is nothing to tell.
+
+    Attributes:
+        loss: Mean training loss.
+        seconds: Wall-clock time.
+        validation: The plan's metric on the validation rows.
+        prior: The method's class priors at the end of the epoch; None where unknown.
+        best_epoch: The epoch whose weights were kept.
+    """
+
+    loss: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    validation: list[float] = field(default_factory=list)
+    prior: list[list[float | None]] = field(default_factory=list)
+    best_epoch: int = -1
+
+
+class Learner(nn.Module):
+    """Backbone and method as one module, so that whoever wraps modules wraps the whole step."""
+
+    def __init__(self, backbone: nn.Module, method: Method) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.method = method
+
+    def forward(self, views: tuple[Tensor, ...], observed: Tensor, index: Tensor) -> tuple[Tensor, Memory]:
+        """The loss of a batch, and what the method wants to remember of its rows."""
+        features = [self.backbone(view) for view in views]
+        result = self.method.loss(features, Batch(views, observed, index))
+        return result if isinstance(result, tuple) else (result, {})
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Prediction is the same for every method: the head of the backbone."""
+        logits: Tensor = self.method(self.backbone(rows))
+        return logits
+
+
+def train(
+    learner: Learner,
+    samples: Samples,
+    observed: npt.NDArray[np.uint8],
+    n_features: int,
+    plan: Plan,
+    *,
+    validation: Validation | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_epoch: Callable[[int, History], None] | None = None,
+) -> History:
+    """Train `learner` in place and leave it at its best epoch, at the last one without validation rows.
+
+    Args:
+        learner: A backbone and a fresh method; the method's head is made here.
+        samples: The training inputs.
+        observed: The observed positives, (n, c) 0/1.
+        n_features: Width of the backbone's features.
+        plan: How to train.
+        validation: Rows to choose the epoch by.
+        checkpoint: A file written after each epoch and removed at the end. If it exists, training goes on from
+            there and ends in the same weights, bit for bit on a CPU, as if it had never stopped.
+        on_epoch: Called with the epoch and the history so far.
+    """
+    runtime = open_runtime(plan.device, plan.precision)
+    device, method = runtime.device, learner.method
+    samples, labels = samples.to(device), torch.tensor(observed, device=device)
+    validation = validation and validation._replace(samples=validation.samples.to(device))
+    view = _view(learner, samples, labels, n_features, plan, validation)
+    with seeded(plan.seed, HEAD_STREAM, device):
+        _prepare(learner.to(device), view, plan)
+    optimizer = _optimizer(learner, plan)
+    module, stepper = runtime.setup(learner, optimizer)
+    keeper = _Keeper(learner, optimizer, checkpoint, identity=lambda: _identity(method, plan, samples, labels))
+    history = keeper.resume(device)
+    for epoch in range(len(history.loss), plan.epochs):
+        began = time.perf_counter()
+        method.epoch = epoch
+        with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
+            history.loss.append(_run_epoch(runtime, module, stepper, learner, samples, labels, plan))
+            method.end_epoch(view)
+        if _is_best(learner, validation, plan, history):
+            history.best_epoch = epoch
+            keeper.best = copy.deepcopy(learner.state_dict()) if validation else None
+        if method.class_prior is not None:
+            history.prior.append([None if math.isnan(p) else p for p in method.class_prior.tolist()])
+        history.seconds.append(time.perf_counter() - began)
+        keeper.save(history)
+        if on_epoch is not None:
+            on_epoch(epoch, history)
+    keeper.finish()
+    return history
+
+
+def predict_logits(learner: Learner, samples: Samples) -> Tensor:
+    """Logits of all samples in evaluation mode and index order, (n, c)."""
+    return _pass(learner, samples, learner.logits)
+
+
+@torch.no_grad()
+def run_in_steps(output: Callable[[Tensor], Tensor], samples: Samples, device: torch.device) -> Tensor:
+    """`output` of all rows in index order, a few thousand rows at a time."""
+    steps = torch.arange(len(samples), device=device).tensor_split(-(-len(samples) // _PASS_ROWS))
+    return torch.cat([output(samples.rows(index)) for index in steps])
+
+
+class _Keeper:
+    """Holds the best weights so far, and a copy of the whole training on disk where a file is given."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        optimizer: torch.optim.Optimizer,
+        path: str | os.PathLike[str] | None,
+        identity: Callable[[], str],
+    ) -> None:
+        self.learner, self.optimizer, self.path = learner, optimizer, path
+        self.identity = identity() if path else ""
+        self.best: dict[str, Tensor] | None = None
+
+    def resume(self, device: torch.device) -> History:
+        """The history to go on from, and with it weights and optimiser; an empty one at the start."""
+        saved = load_checkpoint(self.path, self.identity, device) if self.path else None
+        if saved is None:
+            return History()
+        self.learner.load_state_dict(saved["learner"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.best = saved["best"]
+        return History(**saved["history"])
+
+    def save(self, history: History) -> None:
+        """Write the checkpoint, if asked for."""
+        if self.path:
+            state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict(), "best": self.best}
+            save_checkpoint(self.path, self.identity, state | {"history": dataclasses.asdict(history)})
+
+    def finish(self) -> None:
+        """Go back to the best weights; the checkpoint has done its work."""
+        if self.best is not None:
+            self.learner.load_state_dict(self.best)
+        self.learner.eval()
+        if self.path:
+            os.unlink(self.path)
+
+
+def _prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
+    """Make the head, start it where the plan says, and let the method declare what it remembers."""
+    method, device = learner.method, view.observed.device
+    method.head = method.make_head(view.n_features, view.n_labels).to(device)
+    if plan.bias_init == "frequency":
+        share = (view.observed.sum(0, dtype=torch.float32) + 0.5) / (view.n_samples + 1)
+        start, weight_scale = torch.logit(share), 0.1
+    elif plan.bias_init == "zero":
+        start, weight_scale = torch.zeros(view.n_labels, device=device), 1.0
+    else:
+        raise ValueError(f"bias_init must be 'frequency' or 'zero'; got {plan.bias_init!r}.")
+    if hasattr(method.head, "start_at"):
+        method.head.start_at(start, weight_scale)
+    method.setup(view)
+    learner.to(device)
+
+
+def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
+    """Adam over one group per (learning rate, weight decay)."""
+    groups: dict[tuple[float, float], list[Tensor]] = {}
+    for name, parameter in learner.named_parameters():
+        factor = learner.method.lr_factor(name.removeprefix("method.")) if name.startswith("method.") else 1.0
+        decay = plan.weight_decay if parameter.ndim > 1 else 0.0
+        groups.setdefault((plan.lr * factor, decay), []).append(parameter)
+    listed = [{"params": params, "lr": lr, "weight_decay": decay} for (lr, decay), params in groups.items()]
+    # The fused kernel is one call per group where the plain one makes a dozen per parameter.
+    return torch.optim.Adam(listed, lr=plan.lr, fused=True)
+
+
+def _run_epoch(
+    runtime: Any, module: Any, optimizer: Any, learner: Learner, samples: Samples, labels: Tensor, plan: Plan
+) -> float:
+    """One pass over the rows in random order; the mean loss."""
+    method = learner.method
+    module.train()
+    order = torch.randperm(len(samples)).to(labels.device)
+    total = torch.zeros((), device=labels.device)
+    for index in order.split(plan.batch_size):
+        optimizer.zero_grad()
+        loss, memory = module(samples.views(index, method.views), labels.index_select(0, index).float(), index)
+        runtime.backward(loss)
+        optimizer.step()
+        for name, rows in memory.items():
+            getattr(method, name)[index] = rows.detach()
+        total += loss.detach() * len(index)
+    mean = float(total) / len(samples)
+    if not math.isfinite(mean):
+        raise FloatingPointError(
+            f"the loss must stay finite; it was {mean} in epoch {method.epoch}. "
+            f"Lower lr ({plan.lr}) or scale the features."
+        )
+    return mean
+
+
+def _is_best(learner: Learner, validation: Validation | None, plan: Plan, history: History) -> bool:
+    """Score the epoch on the validation rows; whether none before was as good. Without rows the last is best."""
+    if validation is None:
+        return True
+    is_last = len(history.loss) == plan.epochs
+    metric = METRICS[plan.select]
+    logits = predict_logits(learner, validation.samples).double().cpu().numpy()
+    score = float(metric.function(validation.Y, logits if metric.uses == "scores" else logits > 0))
+    history.validation.append(score)
+    if history.best_epoch < 0:
+        return is_last or not learner.method.warming_up
+    champion = history.validation[history.best_epoch]
+    return score > champion if metric.greater_is_better else score < champion
+
+
+def _pass(learner: Learner, samples: Samples, output: Callable[[Tensor], Tensor]) -> Tensor:
+    """`output` of all rows, with the learner in evaluation mode meanwhile."""
+    was_training = learner.training
+    learner.eval()
+    result = run_in_steps(output, samples, next(learner.parameters()).device)
+    learner.train(was_training)
+    return result
+
+
+def _view(
+    learner: Learner,
+    samples: Samples,
+    labels: Tensor,
+    n_features: int,
+    plan: Plan,
+    validation: Validation | None,
+) -> TrainView:
+    return TrainView(
+        observed=labels,
+        n_features=n_features,
+        n_epochs=plan.epochs,
+        features=lambda: _pass(learner, samples, learner.backbone),
+        logits=lambda: predict_logits(learner, samples),
+        validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,
+    )
+
+
+def _identity(method: Method, plan: Plan, samples: Samples, labels: Tensor) -> str:
+    """What must be the same for a checkpoint to be taken up: everything but how long and on which device."""
+    kept = {key: value for key, value in dataclasses.asdict(plan).items() if key not in ("epochs", "device")}
+    drawn = hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
+    parameters = sorted(method.get_params().items())
+    return repr((type(method).__name__, parameters, sorted(kept.items()), samples.fingerprint(), labels.shape, drawn))
