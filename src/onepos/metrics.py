@@ -71,7 +71,7 @@ def coverage(Y: Any, scores: ArrayLike) -> float:
     Y, values = _check(Y, scores)
     if Y.size == 0:
         return float("nan")
-    worst = np.where(Y, values, np.inf).min(axis=1, keepdims=True)
+    worst = np.min(values, axis=1, keepdims=True, where=Y.view(np.bool_), initial=np.inf)
     depth = np.count_nonzero(values >= worst, axis=1)
     return float((_mean(depth) - 1) / Y.shape[1])
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 Indices = NDArray[np.int64]
 Indicator = NDArray[np.uint8]
 Floats = NDArray[np.float64]
-RandomState = int | np.random.Generator | None
+Seed = int | np.random.Generator | None
 
 _PARTS = ("train", "val", "test")
 
@@ -34,7 +34,7 @@ class Split(NamedTuple):
 
 def split(
     Y: Any,
-    random_state: RandomState,
+    random_state: Seed,
     fractions: Sequence[float] = (0.8, 0.1, 0.1),
     stratify: bool = False,
 ) -> Split:
@@ -90,7 +90,7 @@ def cole_split(n: int, seed: int = 1200, val_fraction: float = 0.2) -> Split:
     return Split(np.sort(order[:n_train]), np.sort(order[n_train:]), np.empty(0, dtype=np.int64))
 
 
-def draw_single_positive(Y: Any, random_state: RandomState, how: str | ArrayLike = "uniform") -> Indicator:
+def draw_single_positive(Y: Any, random_state: Seed, how: str | ArrayLike = "uniform") -> Indicator:
     """Keep one positive label per row, as an annotator who names a single one would.
 
     P(label j is kept | row i) = w_ij / Σ_k w_ik over the positives k of row i. Rows without positives stay
@@ -151,7 +151,10 @@ def as_indicator(observed: Any, n_labels: int | None = None) -> Indicator:
 
 
 def check_indicator(values: Any, name: str) -> Indicator:
-    """Give `values` as a 0/1 array (n, c) of uint8, or raise a ValueError that says where it is not one."""
+    """Give `values` as a 0/1 array (n, c) of uint8, or raise a ValueError that says where it is not one.
+
+    The input itself is given back where it is one already: do not write to the result.
+    """
     array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
     if array.ndim != 2:
         raise ValueError(
@@ -165,11 +168,15 @@ def check_indicator(values: Any, name: str) -> Indicator:
     wrong = (array != 0) & (array != 1)
     if np.any(wrong):
         row, column = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"{name} must hold only 0 and 1; row {row}, column {column} holds {array[row, column]}. "
-            "Mark each label as present (1) or absent (0)."
-        )
+        raise _not_binary(name, row, column, array[row, column])
     return array.astype(np.uint8)
+
+
+def _not_binary(name: str, row: int, column: int, value: Any) -> ValueError:
+    return ValueError(
+        f"{name} must hold only 0 and 1; row {row}, column {column} holds {value}. "
+        "Mark each label as present (1) or absent (0)."
+    )
 
 
 class _Positives(NamedTuple):
@@ -193,9 +200,12 @@ def _positives(Y: Any) -> _Positives:
         matrix = Y.tocsr().copy()
         matrix.sum_duplicates()
         matrix.eliminate_zeros()
+        indptr, labels = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
         if np.any(matrix.data != 1):
-            check_indicator(matrix, "Y")
-        return _Positives(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64), matrix.shape[1])
+            wrong = int(np.argmax(matrix.data != 1))
+            row = int(np.searchsorted(indptr, wrong, side="right")) - 1
+            raise _not_binary("Y", row, labels[wrong], matrix.data[wrong])
+        return _Positives(indptr, labels, matrix.shape[1])
     indicator = check_indicator(Y, "Y")
     rows, labels = np.nonzero(indicator.view(np.bool_))
     counts = np.bincount(rows, minlength=len(indicator))
@@ -286,7 +296,7 @@ class _Exchange:
         n_pairs = min(len(leaving), len(coming))
         n_pairs = int(np.count_nonzero(price_a[:n_pairs] + price_b[:n_pairs] < -1e-9))
         leaving, coming = leaving[:n_pairs], coming[:n_pairs]
-        # All pairs at once may overshoot: take as many as bring χ² lowest, none of them included.
+        # All pairs at once may overshoot: take as many as bring χ² lowest, maybe none.
         change = np.zeros((n_pairs + 1, self.positives.n_labels))
         change[1:] = np.cumsum(self.indicator(coming) - self.indicator(leaving), axis=0)
         terms = (self.excess[a] + change) ** 2 * self.weight[a]
@@ -367,10 +377,11 @@ def _draw_weighted(positives: _Positives, weights: Floats, rng: np.random.Genera
             f"all positives of row {rows[np.argmin(largest)]} have 0. Raise one of them or drop the row."
         )
     owner = np.repeat(np.arange(len(rows)), positives.counts[rows])
-    with np.errstate(divide="ignore"):
-        time = rng.standard_exponential(len(weights)) / (weights / largest[owner])
-    is_first = time == np.minimum.reduceat(time, starts)[owner]
-    first = np.flatnonzero(is_first)
+    speed = weights / largest[owner]
+    time = np.full(len(weights), np.inf)
+    with np.errstate(over="ignore"):
+        np.divide(rng.standard_exponential(len(weights)), speed, out=time, where=speed > 0)
+    first = np.flatnonzero(time == np.minimum.reduceat(time, starts)[owner])
     # Two labels may finish together (once in 2⁵³): the lower one wins.
     first = first[np.unique(owner[first], return_index=True)[1]]
     return rows, positives.labels[first]
@@ -405,7 +416,7 @@ def _weights(positives: _Positives, how: str | ArrayLike) -> Floats:
     return propensity[positives.rows, positives.labels]
 
 
-def _draw_cole(positives: _Positives, seed: RandomState) -> tuple[Indices, Indices]:
+def _draw_cole(positives: _Positives, seed: Seed) -> tuple[Indices, Indices]:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ValueError(
             f"how='cole' repeats a published draw and needs its integer seed; {seed!r} was given. Use 1200."

@@ -1,0 +1,1 @@
+"""Studies: which data, which runs, what is written down."""

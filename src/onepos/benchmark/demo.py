@@ -1,0 +1,137 @@
+"""The demo: a method between its floor (assume negative) and its ceiling (full labels) on digit scenes."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from onepos import __version__
+from onepos.datasets import Dataset, digit_scenes
+from onepos.estimator import SinglePositiveClassifier
+from onepos.metrics import METRICS, evaluate
+from onepos.priors import estimate_priors
+from onepos.protocol import draw_single_positive
+from onepos.training import History
+
+# Called with the run's name, the epoch just finished and the number of epochs.
+Progress = Callable[[str, int, int], None]
+
+
+class _Run(NamedTuple):
+    name: str
+    role: str
+    method: str
+    full_labels: bool
+
+
+RUNS = (
+    _Run("AN (assume negative)", "floor", "an", False),
+    _Run("CRISP", "method", "crisp", False),
+    _Run("full labels (oracle)", "oracle", "an", True),
+)
+
+
+def run_demo(
+    seed: int = 0, epochs: int = 20, n_samples: int = 6000, progress: Progress | None = None
+) -> dict[str, Any]:
+    """Train the three runs and tell everything about them as a JSON-able dictionary.
+
+    Epochs are chosen on fully labelled validation rows; the test rows are looked at once, at the end.
+    """
+    data = digit_scenes(n_samples, random_state=seed)
+    parts = {part: data.take(rows) for part, rows in (data.splits or {}).items()}
+    train, test = parts["train"], parts["test"]
+    observed = draw_single_positive(train.Y, seed)
+    fitted = {run: _fit(run, parts, observed, seed, epochs, progress) for run in RUNS}
+    method = next(model for run, model in fitted.items() if run.role == "method")
+    return {
+        "title": "onepos demo: digit scenes",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {"onepos": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "seed": seed,
+        "dataset": {
+            "name": data.name,
+            **{f"n_{part}": rows.n_samples for part, rows in parts.items()},
+            "n_features": data.n_features,
+            "n_labels": data.n_labels,
+            "cardinality": data.cardinality,
+            "label_names": list(data.label_names),
+        },
+        "metrics": [
+            {"name": name, "title": metric.title, "greater_is_better": metric.greater_is_better}
+            for name, metric in METRICS.items()
+        ],
+        "runs": [_describe(run, model, test) for run, model in fitted.items()],
+        "priors": _priors(method, train, observed),
+        "examples": _examples(method, train, observed),
+    }
+
+
+def _fit(
+    run: _Run, parts: dict[str, Dataset], observed: Any, seed: int, epochs: int, progress: Progress | None
+) -> SinglePositiveClassifier:
+    def report(epoch: int, history: History) -> None:
+        if progress is not None:
+            progress(run.name, epoch, epochs)
+
+    # Assume negative on complete labels is ordinary supervision.
+    labels, positives = (parts["train"].Y, "any") if run.full_labels else (observed, "single")
+    model = SinglePositiveClassifier(run.method, epochs=epochs, positives=positives, device="cpu", random_state=seed)
+    return model.fit(parts["train"].X, labels, validation=(parts["val"].X, parts["val"].Y), on_epoch=report)
+
+
+def _describe(run: _Run, model: SinglePositiveClassifier, test: Dataset) -> dict[str, Any]:
+    history = model.history_
+    return {
+        "name": run.name,
+        "role": run.role,
+        "scores": evaluate(test.Y, model.decision_function(test.X), threshold=0.0),
+        "seconds": sum(history.seconds),
+        "seconds_per_epoch": float(np.median(history.seconds)),
+        "best_epoch": history.best_epoch,
+        "history": {
+            "epoch": list(range(len(history.loss))),
+            "loss": history.loss,
+            "validation": history.validation,
+            "prior": history.prior or None,
+        },
+    }
+
+
+def _priors(model: SinglePositiveClassifier, train: Dataset, observed: Any) -> dict[str, list[Any]]:
+    estimate = estimate_priors(model.decision_function(train.X), observed)
+    return {
+        "label": list(train.label_names),
+        "true": train.prior.tolist(),
+        "estimated": _listed(estimate.prior),
+        "lower": _listed(estimate.lower),
+        "upper": _listed(estimate.upper),
+        "n_positive": estimate.n_positive.tolist(),
+        "observed_share": observed.mean(0).tolist(),
+        "reliable": estimate.reliable.tolist(),
+    }
+
+
+def _examples(model: SinglePositiveClassifier, train: Dataset, observed: Any, count: int = 6) -> list[dict[str, Any]]:
+    """Training scenes that hide at least two labels, with what was seen of them and what the model says."""
+    rows = np.flatnonzero(train.Y.sum(1) >= 3)[:count]
+    probability = model.predict_proba(train.X[rows])
+    names = np.array(train.label_names)
+    return [
+        {
+            "image": train.X[row].reshape(train.image_shape).tolist(),
+            "true": names[train.Y[row] == 1].tolist(),
+            "observed": str(names[observed[row].argmax()]),
+            "predicted": [[str(names[j]), float(p[j])] for j in np.argsort(-p)[: int(train.Y[row].sum()) + 1]],
+        }
+        for row, p in zip(rows, probability, strict=True)
+    ]
+
+
+def _listed(values: Any) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

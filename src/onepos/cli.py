@@ -1,0 +1,634 @@
+"""The command line: one command is one call of the library. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onepos.console import complain, progress, show_json, show_table
+
+if TYPE_CHECKING:
+    from onepos.datasets import Dataset
+    from onepos.estimator import SinglePositiveClassifier
+
+app = typer.Typer(
+    name="onepos",
+    help="Multi-label classifiers from one positive label per example.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Known data sets: list, describe, fetch.", no_args_is_help=True, rich_markup_mode=None)
+list_app = typer.Typer(help="What there is to choose from.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
+app.add_typer(list_app, name="list")
+
+PARTS = ("train", "val", "test")
+
+
+class Draw(StrEnum):
+    """How to hide all but one positive of each row."""
+
+    uniform = "uniform"
+    frequency = "frequency"
+    cole = "cole"
+
+
+DataArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A file (.csv .tsv .parquet .npz .arff .mat) or the name of a data set. With :train, :val or :test "
+        "behind it, that part of a seeded 80/10/10 split.",
+    ),
+]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `onepos fit`.")]
+Label = Annotated[str | None, typer.Option(help="The column that holds the label.")]
+Separator = Annotated[str | None, typer.Option(help="The label column holds several labels with this between them.")]
+LabelColumns = Annotated[str | None, typer.Option(help="0/1 label columns, by commas, or a pattern such as 'tag_*'.")]
+Drop = Annotated[str | None, typer.Option(help="Columns that are no features, by commas.")]
+DataRoot = Annotated[
+    Path | None, typer.Option(help="Folder of the data sets [default: $ONEPOS_DATA or ~/.cache/onepos].")
+]
+SplitSeed = Annotated[int, typer.Option(help="Seed of the split behind :train, :val and :test.")]
+DrawHow = Annotated[Draw | None, typer.Option(help="Fully labelled data: keep one positive per row, drawn like this.")]
+DrawFile = Annotated[Path | None, typer.Option(help="Fully labelled data: keep the positives named in this draw file.")]
+SaveDraw = Annotated[Path | None, typer.Option(help="Write the draw to this file.")]
+Method = Annotated[str, typer.Option(help="See `onepos list methods`.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method; repeatable.")
+]
+Network = Annotated[str, typer.Option(help="mlp, linear or bottleneck.")]
+Hidden = Annotated[str, typer.Option(help="Widths of the hidden layers of mlp, by commas.")]
+Epochs = Annotated[int, typer.Option(min=1)]
+BatchSize = Annotated[int, typer.Option(min=1)]
+Rate = Annotated[float, typer.Option(help="Learning rate of Adam.")]
+Decay = Annotated[float, typer.Option(help="L2 weight of Adam.")]
+Scale = Annotated[str, typer.Option(help="standard or none.")]
+BiasInit = Annotated[str, typer.Option(help="frequency or zero: where the head's bias starts.")]
+Positives = Annotated[str, typer.Option(help="single: exactly one positive per row; any: none or several are fine.")]
+ValidationData = Annotated[
+    str | None, typer.Option("--validation", metavar="DATA", help="Rows to choose the epoch by.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Precision = Annotated[str, typer.Option(help="32 or bf16.")]
+Checkpoint = Annotated[Path | None, typer.Option(help="Written after each epoch; the same command goes on from it.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    if version:
+        from onepos import __version__
+
+        print(f"onepos {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The report page.")] = Path("demo-report.html"),
+    seed: Seed = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train CRISP, its floor and its ceiling on digit scenes; print a table, write a report page."""
+    import torch
+
+    from onepos.benchmark.demo import run_demo
+    from onepos.files import write_atomically
+    from onepos.report.page import render_demo
+    from onepos.report.tables import metrics_table, priors_table
+
+    _check_folder(out)
+    torch.set_num_threads(1)  # at this size a second thread only waits for the first
+    with progress(quiet) as advance:
+        result = run_demo(seed, progress=advance)
+    write_atomically(out, render_demo(result))
+    if as_json:
+        show_json(result)
+    elif not quiet:
+        show_table(*metrics_table(result), title="test scores on digit scenes (one observed label per training scene)")
+        print()
+        show_table(*priors_table(result), title="class priors: what CRISP estimated against the truth it never saw")
+        print(f"\nreport: {out}")
+
+
+@app.command()
+def fit(
+    data: DataArgument,
+    label: Label = None,
+    separator: Separator = None,
+    label_columns: LabelColumns = None,
+    drop: Drop = None,
+    out: Annotated[Path, typer.Option(help="The model folder.")] = Path("onepos-model"),
+    method: Method = "crisp",
+    parameters: Set = None,
+    validation: ValidationData = None,
+    draw: DrawHow = None,
+    draw_file: DrawFile = None,
+    save_draw: SaveDraw = None,
+    network: Network = "mlp",
+    hidden: Hidden = "256",
+    epochs: Epochs = 20,
+    batch_size: BatchSize = 32,
+    lr: Rate = 1e-3,
+    weight_decay: Decay = 0.0,
+    scale: Scale = "standard",
+    bias_init: BiasInit = "frequency",
+    positives: Positives = "single",
+    device: Device = "auto",
+    precision: Precision = "32",
+    seed: Seed = 0,
+    split_seed: SplitSeed = 0,
+    data_root: DataRoot = None,
+    checkpoint: Checkpoint = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model from rows with one observed label each and write it to a folder."""
+    columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
+    rows = _read(data, columns, data_root, split_seed)
+    held_out = None if validation is None else _read(validation, columns, data_root, split_seed)
+    observed = _observe(rows, draw, draw_file, save_draw, seed, positives)
+
+    from onepos.estimator import SinglePositiveClassifier
+    from onepos.methods import make_method
+
+    model = SinglePositiveClassifier(
+        make_method(method, **_parse_parameters(parameters)),
+        network=network,
+        hidden=_parse_widths(hidden),
+        scale=scale,
+        bias_init=bias_init,
+        epochs=epochs,
+        batch_size=batch_size,
+        lr=lr,
+        weight_decay=weight_decay,
+        positives=positives,
+        device=device,
+        precision=precision,
+        random_state=seed,
+    )
+    _train(model, rows, observed, held_out, checkpoint, quiet)
+    model.save(out)
+    _show_fit(model, observed, out, quiet, as_json)
+
+
+@app.command()
+def predict(
+    model: ModelArgument,
+    data: DataArgument,
+    out: Annotated[Path, typer.Option(help="The table to write (CSV).")] = Path("predictions.csv"),
+    drop: Drop = None,
+    split_seed: SplitSeed = 0,
+    data_root: DataRoot = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write the probability of every label for every row, and the set of predicted labels."""
+    import pandas as pd
+
+    from onepos.estimator import SinglePositiveClassifier
+    from onepos.files import write_atomically
+
+    _check_folder(out)
+    fitted = SinglePositiveClassifier.load(model)
+    X = _read_inputs(fitted, data, drop, data_root, split_seed)
+    probability = fitted.predict_proba(X)
+    table = pd.DataFrame(probability, columns=[str(name) for name in fitted.classes_])
+    chosen = probability > fitted.thresholds_
+    table.insert(0, "predicted", [";".join(str(name) for name in fitted.classes_[row]) for row in chosen])
+    write_atomically(out, table.to_csv(index_label="row", float_format="%.6g"))
+    if not quiet:
+        print(f"{len(table)} rows, {chosen.sum(1).mean():.2f} labels predicted per row: {out}")
+
+
+@app.command()
+def evaluate(
+    model: ModelArgument,
+    data: DataArgument,
+    label: Label = None,
+    separator: Separator = None,
+    label_columns: LabelColumns = None,
+    drop: Drop = None,
+    split_seed: SplitSeed = 0,
+    data_root: DataRoot = None,
+    per_label: Annotated[bool, typer.Option("--per-label", help="A row for each label too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Score a model on fully labelled rows."""
+    import onepos.metrics as metrics
+    from onepos.estimator import SinglePositiveClassifier
+
+    columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
+    fitted = SinglePositiveClassifier.load(model)
+    rows = _read(data, columns, data_root, split_seed)
+    Y = _align(rows, fitted)
+    probability = fitted.predict_proba(_frame(rows, fitted))
+    scores = metrics.evaluate(Y, probability, threshold=fitted.thresholds_)
+    table = metrics.per_label(Y, probability, fitted.thresholds_, [str(name) for name in fitted.classes_])
+    if as_json:
+        show_json({"n_rows": len(Y), "scores": scores} | ({"labels": _records(table)} if per_label else {}))
+        return
+    listed = [
+        [m.title, "higher" if m.greater_is_better else "lower", f"{scores[name]:.4f}"]
+        for name, m in metrics.METRICS.items()
+    ]
+    show_table(["metric", "better", "value"], listed, title=f"{len(Y)} rows, {len(fitted.classes_)} labels")
+    if per_label:
+        print()
+        show_table(
+            ["label", *map(str, table.columns)],
+            [[str(row[0]), *(_number(v) for v in row[1:])] for row in table.itertuples()],
+        )
+
+
+@app.command()
+def priors(
+    data: DataArgument,
+    label: Label = None,
+    separator: Separator = None,
+    label_columns: LabelColumns = None,
+    drop: Drop = None,
+    draw: DrawHow = None,
+    draw_file: DrawFile = None,
+    method: Method = "crisp",
+    epochs: Epochs = 20,
+    delta: Annotated[float, typer.Option(help="Probability with which an interval may miss.")] = 0.01,
+    tau: Annotated[float, typer.Option(help="Weight of the confidence term.")] = 0.01,
+    positives: Positives = "single",
+    device: Device = "auto",
+    seed: Seed = 0,
+    split_seed: SplitSeed = 0,
+    data_root: DataRoot = None,
+    out: Annotated[Path | None, typer.Option(help="Also write the table here (CSV).")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Estimate how common each label really is, with intervals, from one observed label per row."""
+    columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
+    rows = _read(data, columns, data_root, split_seed)
+    observed = _observe(rows, draw, draw_file, None, seed, positives)
+
+    from onepos.estimator import SinglePositiveClassifier
+    from onepos.priors import estimate_priors
+
+    model = SinglePositiveClassifier(method, epochs=epochs, positives=positives, device=device, random_state=seed)
+    _train(model, rows, observed, None, None, quiet)
+    estimate = estimate_priors(model.decision_function(_frame(rows, model)), observed, delta=delta, tau=tau)
+    header = ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
+    table = [
+        [name, str(count), f"{count / rows.n_samples:.4f}", *(_number(v) for v in numbers), "yes" if sure else "no"]
+        for name, count, *numbers, sure in zip(
+            rows.label_names,
+            estimate.n_positive.tolist(),
+            estimate.prior,
+            estimate.lower,
+            estimate.upper,
+            estimate.reliable,
+            strict=True,
+        )
+    ]
+    if out is not None:
+        from onepos.files import write_atomically
+        from onepos.report.tables import csv_table
+
+        write_atomically(out, csv_table(table, header))
+    if as_json:
+        show_json([dict(zip(header, row, strict=True)) for row in table])
+    else:
+        show_table(
+            header, table, title=f"{rows.n_samples} rows; intervals hold with probability {1 - delta:g} per label"
+        )
+        doubtful = sum(row[-1] == "no" for row in table)
+        if doubtful:
+            print(
+                f"\n{doubtful} of {len(table)} labels have too few observed positives for the guarantee behind the "
+                "estimate; it tends to be too high there."
+            )
+
+
+@data_app.command("list")
+def data_list(data_root: DataRoot = None, as_json: Json = False) -> None:
+    """The data sets known by name, and whether they are on this machine."""
+    from onepos.datasets import DATASETS
+    from onepos.datasets import data_root as find_root
+
+    root = find_root(data_root)
+    here = {
+        name: source.kind == "generated" or (root / "tabular" / f"{name}.npz").is_file()
+        for name, source in DATASETS.items()
+    }
+    if as_json:
+        show_json({name: {"title": source.title, "available": here[name]} for name, source in DATASETS.items()})
+        return
+    rows = [
+        [name, f"{s.n_samples}", f"{s.n_features}", f"{s.n_labels}", "yes" if here[name] else "no", s.title]
+        for name, s in DATASETS.items()
+    ]
+    show_table(["name", "rows", "features", "labels", "here", "about"], rows, title=f"data folder: {root}")
+
+
+@data_app.command("info")
+def data_info(
+    data: DataArgument,
+    label: Label = None,
+    separator: Separator = None,
+    label_columns: LabelColumns = None,
+    drop: Drop = None,
+    split_seed: SplitSeed = 0,
+    data_root: DataRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Describe a data set: sizes, labels per row, class priors."""
+    columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
+    facts = _read(data, columns, data_root, split_seed).describe()
+    if as_json:
+        show_json(facts)
+        return
+    show_table(
+        ["fact", "value"], [[name.replace("_", " "), _number(value)] for name, value in facts.items()], title=data
+    )
+
+
+@data_app.command("get")
+def data_get(
+    name: Annotated[str, typer.Argument(help="A name from `onepos data list`.")],
+    source: Annotated[Path | None, typer.Option("--from", help="Take the publisher's files from this folder.")] = None,
+    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the files' checksums.")] = True,
+    data_root: DataRoot = None,
+    quiet: Quiet = False,
+) -> None:
+    """Fetch a data set from its publisher, or take files you already have; checksums are verified."""
+    from onepos.datasets import get_dataset
+
+    megabyte = 1 << 20
+    with progress(quiet) as advance:
+
+        def report(file: str, so_far: int, total: int | None) -> None:
+            advance(f"{file} (MiB)", so_far // megabyte, max((total or so_far) // megabyte, 1))
+
+        path = get_dataset(name, root=data_root, source_folder=source, progress=report, verify=verify)
+    print(path)
+
+
+@list_app.command("methods")
+def list_methods(as_json: Json = False) -> None:
+    """The methods, what they need, and their parameters."""
+    from onepos.methods import METHODS
+
+    made = {name: factory() for name, factory in METHODS.items()}
+    rows = [
+        [
+            name,
+            ", ".join(sorted(method.requires)) or "–",
+            ", ".join(f"{key}={value}" for key, value in method.get_params().items()) or "–",
+            (type(method).__doc__ or "").split(".")[0].split(":")[0],
+        ]
+        for name, method in made.items()
+    ]
+    _list(["name", "needs", "parameters", "about"], rows, as_json)
+
+
+@list_app.command("metrics")
+def list_metrics(as_json: Json = False) -> None:
+    """The metrics and which way is better."""
+    from onepos.metrics import METRICS
+
+    rows = [[n, m.title, "higher" if m.greater_is_better else "lower", m.uses] for n, m in METRICS.items()]
+    _list(["name", "title", "better", "computed from"], rows, as_json)
+
+
+@list_app.command("datasets")
+def list_datasets(data_root: DataRoot = None, as_json: Json = False) -> None:
+    """The same as `onepos data list`."""
+    data_list(data_root, as_json)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; 0 done, 1 the work failed, 2 the input is wrong. No traceback unless --debug."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    warnings.showwarning = _show_warning
+    try:
+        app(arguments)
+    except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        _end(error, 2, arguments)
+    except KeyboardInterrupt:
+        complain("stopped. With --checkpoint FILE the same command goes on where it was.")
+        raise SystemExit(1) from None
+    except Exception as error:  # the last door: whatever failed, a person reads one sentence
+        _end(error, 1, arguments)
+
+
+def _end(error: Exception, code: int, arguments: list[str]) -> None:
+    if "--debug" in arguments:
+        raise error
+    complain(" ".join(str(error).split()) or type(error).__name__)
+    raise SystemExit(code) from None
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, UserWarning):
+        print(f"warning: {message}", file=sys.stderr)
+
+
+def _read(data: str, columns: dict[str, str | None], root: Path | None, split_seed: int) -> Dataset:
+    """A file or a named data set; with `:part` behind it, one part of its split."""
+    from onepos.datasets import load_dataset, read_dataset
+
+    name, _, part = data.rpartition(":")
+    if part not in PARTS or not name:
+        name, part = data, ""
+    options: dict[str, Any] = {key: value for key, value in columns.items() if value}
+    for key in ("label_columns", "drop"):
+        if key in options and "*" not in options[key]:
+            options[key] = options[key].split(",")
+    is_file = Path(name).suffix != "" or Path(name).exists()
+    dataset = read_dataset(name, **options) if is_file else load_dataset(name, root)
+    if not part:
+        return dataset
+    from onepos.protocol import split
+
+    shipped = dataset.splits if dataset.splits and set(dataset.splits) == set(PARTS) else None
+    parts = shipped if shipped is not None else split(dataset.Y, split_seed)._asdict()
+    return dataset.take(parts[part])
+
+
+def _observe(
+    rows: Dataset, draw: Draw | None, draw_file: Path | None, save_draw: Path | None, seed: int, positives: str
+) -> Any:
+    """The observed labels: as they are where each row shows one, otherwise by the draw that was asked for."""
+    from onepos.datasets import load_draw
+    from onepos.datasets import save_draw as write_draw
+    from onepos.protocol import draw_single_positive
+
+    if draw_file is not None:
+        return load_draw(draw_file, rows.Y)
+    if draw is not None:
+        observed = draw_single_positive(rows.Y, seed, how=str(draw))
+        if save_draw is not None:
+            write_draw(save_draw, observed, how=str(draw), seed=seed)
+        return observed
+    crowded = rows.Y.sum(1) > 1
+    if positives == "single" and crowded.any():
+        row = int(crowded.argmax())
+        raise ValueError(
+            f"each row must show one positive label; row {row} shows {int(rows.Y[row].sum())}. Hide all but one with "
+            "--draw uniform, or take them all with --positives any."
+        )
+    return rows.Y
+
+
+def _frame(rows: Dataset, model: SinglePositiveClassifier | None = None) -> Any:
+    """The features, with their names where there are any and the model wants them."""
+    import numpy as np
+    import pandas as pd
+
+    wants = model is None or hasattr(model, "feature_names_in_")
+    if rows.feature_names is None or rows.is_sparse or not wants:
+        return rows.X
+    return pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names))
+
+
+def _train(
+    model: SinglePositiveClassifier,
+    rows: Dataset,
+    observed: Any,
+    held_out: Dataset | None,
+    checkpoint: Path | None,
+    quiet: bool,
+) -> None:
+    import pandas as pd
+
+    names = list(rows.label_names)
+    with progress(quiet) as advance:
+        model.fit(
+            _frame(rows),
+            pd.DataFrame(observed, columns=names),
+            validation=None if held_out is None else (_frame(held_out), _spread(held_out, names)),
+            checkpoint=checkpoint,
+            on_epoch=lambda epoch, history: advance("training, epoch", epoch, int(model.epochs)),
+        )
+
+
+def _spread(rows: Dataset, names: list[str]) -> Any:
+    """Y of `rows` with one column per name; a label that does not occur in `rows` is absent everywhere."""
+    import numpy as np
+
+    unknown = [name for name in rows.label_names if name not in names]
+    if unknown:
+        raise ValueError(
+            f"every label must be one the model knows; {rows.name} holds {unknown[0]!r}. Drop or rename it."
+        )
+    Y = np.zeros((rows.n_samples, len(names)), np.uint8)
+    Y[:, [names.index(name) for name in rows.label_names]] = rows.Y
+    return Y
+
+
+def _align(rows: Dataset, model: SinglePositiveClassifier) -> Any:
+    return _spread(rows, [str(name) for name in model.classes_])
+
+
+def _read_inputs(
+    model: SinglePositiveClassifier, data: str, drop: str | None, root: Path | None, split_seed: int
+) -> Any:
+    """Rows to predict: the model's own columns of a table, or the features of a data set."""
+    from onepos.datasets import read_features
+
+    if Path(data).suffix in ("", ".arff", ".mat") or data.rpartition(":")[2] in PARTS:
+        return _frame(_read(data, {"drop": drop}, root, split_seed), model)
+    import numpy as np
+    import pandas as pd
+
+    names = getattr(model, "feature_names_in_", None)
+    X, found = read_features(data, columns=None if names is None else list(names))
+    return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
+
+
+def _parse_parameters(texts: list[str] | None) -> dict[str, Any]:
+    """NAME=VALUE, with VALUE as JSON where it is JSON (numbers, true, lists) and as text otherwise."""
+    parsed: dict[str, Any] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--set takes NAME=VALUE; got {text!r}. For example: --set lam=0.5")
+        try:
+            parsed[name] = json.loads(value)
+        except json.JSONDecodeError:
+            parsed[name] = value
+    return parsed
+
+
+def _parse_widths(text: str) -> tuple[int, ...]:
+    try:
+        widths = tuple(int(width) for width in text.split(",") if width.strip())
+    except ValueError:
+        widths = (0,)
+    if any(width < 1 for width in widths):
+        raise ValueError(f"--hidden takes whole widths by commas; got {text!r}. For example: --hidden 256,128")
+    return widths
+
+
+def _check_folder(path: Path) -> None:
+    """Before any work: can the result be written there?"""
+    folder = path.resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise FileNotFoundError(f"{path} must lie in a folder that can be written to; {folder} is none. Make it first.")
+
+
+def _show_fit(model: SinglePositiveClassifier, observed: Any, out: Path, quiet: bool, as_json: bool) -> None:
+    history = model.history_
+    best = history.validation[history.best_epoch] if history.validation else None
+    if as_json:
+        summary = {"model": str(out), "best_epoch": history.best_epoch, "validation": best, "loss": history.loss[-1]}
+        show_json(
+            summary | {"class_prior": dict(zip(map(str, model.classes_), map(float, model.class_prior_), strict=True))}
+        )
+        return
+    if quiet:
+        return
+    rows = [
+        [str(name), str(int(count)), _number(prior)]
+        for name, count, prior in zip(model.classes_, observed.sum(0), model.class_prior_, strict=True)
+    ]
+    shown = rows[:30]
+    show_table(["label", "observed", "estimated prior"], shown)
+    if len(rows) > len(shown):
+        print(f"… and {len(rows) - len(shown)} labels more, in {out}/model.json")
+    print(
+        f"\nkept epoch {history.best_epoch + 1} of {len(history.loss)}" + (f", validation {best:.4f}" if best else "")
+    )
+    print(f"model: {out}")
+
+
+def _records(table: Any) -> list[dict[str, Any]]:
+    records = json.loads(table.to_json(orient="records"))
+    return [{"label": str(name)} | record for name, record in zip(table.index, records, strict=True)]
+
+
+def _number(value: Any) -> str:
+    if isinstance(value, float):
+        return "unknown" if value != value else f"{value:.4f}"
+    return str(value)
+
+
+def _list(header: list[str], rows: list[list[str]], as_json: bool) -> None:
+    if as_json:
+        show_json([dict(zip(header, row, strict=True)) for row in rows])
+    else:
+        show_table(header, rows)

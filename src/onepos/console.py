@@ -1,0 +1,75 @@
+"""What the command line prints: tables, progress, and one sentence where something is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+Advance = Callable[[str, int, int], None]
+
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """A table on standard output: drawn on a terminal, plain aligned columns elsewhere."""
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(title=title or None, title_justify="left")
+        for k, name in enumerate(header):
+            table.add_column(name, justify="left" if k == 0 else "right")
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table)
+        return
+    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
+    print("\n".join(filter(None, [title])), end="\n" if title else "")
+    for row in [header, *rows]:
+        cells = [
+            cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def show_json(value: Any) -> None:
+    """A value as JSON on standard output."""
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+@contextmanager
+def progress(quiet: bool) -> Iterator[Advance]:
+    """Gives advance(what, step, steps): a bar on a terminal, ten plain lines per task elsewhere, on standard error."""
+    if quiet:
+        yield lambda what, step, steps: None
+    elif sys.stderr.isatty():
+        yield from _bar()
+    else:
+        yield _print_line
+
+
+def _print_line(what: str, step: int, steps: int) -> None:
+    if (step + 1) % max(1, steps // 10) == 0 or step + 1 == steps:
+        print(f"{what}: {step + 1}/{steps}", file=sys.stderr, flush=True)
+
+
+def _bar() -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        tasks: dict[str, Any] = {}
+
+        def advance(what: str, step: int, steps: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=steps)
+            bar.update(tasks[what], completed=step + 1)
+
+        yield advance
+
+
+def complain(sentence: str) -> None:
+    """One sentence on standard error."""
+    print(f"error: {sentence}", file=sys.stderr)

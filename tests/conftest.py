@@ -1,0 +1,37 @@
+"""Small data for all tests; one thread per process, since pytest-xdist runs one process per core."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from onepos.protocol import draw_single_positive
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def toy():
+    """60 rows, 8 features, 4 labels that depend on the features; (X, Y, observed)."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 8))
+    Y = (X @ rng.normal(size=(8, 4)) > 0.3).astype(np.uint8)
+    Y[np.arange(60), rng.integers(0, 4, 60)] = 1
+    return X, Y, draw_single_positive(Y, 0)
+
+
+@pytest.fixture
+def real_data():
+    """A loader of real data sets; skips where they are not on this machine."""
+    folder = os.environ.get("ONEPOS_DATA")
+
+    def load(name):
+        from onepos.datasets import load_dataset
+
+        if not folder or not (Path(folder) / "tabular" / f"{name}.npz").is_file():
+            pytest.skip(f"{name} is not on this machine: set ONEPOS_DATA to a folder that holds it")
+        return load_dataset(name)
+
+    return load

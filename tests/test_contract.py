@@ -1,0 +1,208 @@
+"""The laws of style: every entry of METHODS obeys them the moment it is in the table."""
+
+import copy
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torch import nn
+
+from onepos import SinglePositiveClassifier
+from onepos.method import Batch, TrainView
+from onepos.methods import METHODS
+from onepos.samples import as_samples
+from onepos.training import Learner, Plan, train
+
+ALL = sorted(METHODS)
+
+
+def run(name, X, observed, Y=None, *, epochs=6, seed=0, checkpoint=None, on_epoch=None, batch_size=16, **parameters):
+    """Train through the loop alone: (learner, history)."""
+    from onepos.training import Validation
+
+    learner = Learner(nn.Identity(), METHODS[name](**parameters))
+    validation = None if Y is None else Validation(as_samples(X), Y, True)
+    plan = Plan(epochs=epochs, batch_size=batch_size, lr=0.01, device="cpu", seed=seed)
+    history = train(
+        learner, as_samples(X), observed, X.shape[1], plan, validation=validation, checkpoint=checkpoint, on_epoch=on_epoch
+    )
+    return learner, history
+
+
+def set_up(name, X, observed, Y):
+    """A method ready for its first batch after the warm-up, and one batch of everything."""
+    learner, _ = run(name, X, observed, Y, epochs=4)
+    learner.method.epoch = 4
+    rows, seen = torch.tensor(X, dtype=torch.float32), torch.tensor(observed, dtype=torch.float32)
+    return learner, (rows,), seen, torch.arange(len(rows))
+
+
+def same(first, second):
+    first, second = first.state_dict(), second.state_dict()
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[key].nan_to_num(-1), second[key].nan_to_num(-1)) for key in first)
+
+
+@pytest.mark.parametrize("name", ALL)
+class TestLaws:
+    def test_1_loss_is_a_finite_scalar_and_reaches_the_head(self, name, toy):
+        X, Y, observed = toy
+        learner, *batch = set_up(name, X, observed, Y)
+        for epoch in (0, 4):
+            learner.method.epoch = epoch
+            learner.zero_grad()
+            loss, _ = learner(*batch)
+            assert loss.shape == ()
+            assert torch.isfinite(loss)
+            loss.backward()
+            assert learner.method.head.weight.grad.abs().sum() > 0
+
+    def test_2_training_lowers_it(self, name, toy):
+        X, Y, observed = toy
+        _, history = run(name, X, observed, Y, epochs=12)
+        phase = [loss for epoch, loss in enumerate(history.loss) if epoch >= 3]  # each method's own loss, after a warm-up
+        assert phase[-1] < phase[0]
+
+    def test_3_one_seed_one_result(self, name, toy):
+        X, Y, observed = toy
+        first, _ = run(name, X, observed, Y)
+        again, _ = run(name, X, observed, Y)
+        other, _ = run(name, X, observed, Y, seed=1)
+        assert same(first, again)
+        assert not same(first, other)
+
+    def test_4_stop_and_resume_equals_no_stop(self, name, toy, tmp_path):
+        X, Y, observed = toy
+        straight, history = run(name, X, observed, Y, epochs=6)
+
+        def stop(epoch, _):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+        file = tmp_path / "checkpoint"
+        with pytest.raises(KeyboardInterrupt):
+            run(name, X, observed, Y, epochs=6, checkpoint=file, on_epoch=stop)
+        epochs = []
+        resumed, history_2 = run(
+            name, X, observed, Y, epochs=6, checkpoint=file, on_epoch=lambda epoch, _: epochs.append(epoch)
+        )
+        assert epochs == [3, 4, 5]
+        assert same(straight, resumed)
+        assert (history.loss, history.validation, history.prior) == (history_2.loss, history_2.validation, history_2.prior)
+        assert not file.exists()
+
+    def test_5_inputs_are_unchanged_and_so_is_the_global_generator(self, name, toy):
+        X, Y, observed = toy
+        kept = copy.deepcopy(toy)
+        before, before_numpy = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+        run(name, X, observed, Y)
+        assert torch.equal(before, torch.get_rng_state())
+        assert (np.random.get_state()[1] == before_numpy).all()  # noqa: NPY002
+        for array, original in zip(toy, kept, strict=True):
+            np.testing.assert_array_equal(array, original)
+
+    def test_6_order_of_the_batch_does_not_matter(self, name, toy):
+        X, Y, observed = toy
+        learner, (rows,), seen, index = set_up(name, X, observed, Y)
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))
+        first, _ = learner((rows,), seen, index)
+        second, _ = learner((rows[order],), seen[order], index[order])
+        torch.testing.assert_close(first, second)
+
+    def test_7_permuted_labels_permute_the_outcome(self, name, toy):
+        X, Y, observed = toy
+        order = [2, 0, 3, 1]
+        first, _ = run(name, X, observed, Y, epochs=5)
+
+        learner = Learner(nn.Identity(), _Permuted.of(METHODS[name](), order))
+        from onepos.training import Validation
+
+        plan = Plan(epochs=5, batch_size=16, lr=0.01, device="cpu", seed=0)
+        train(
+            learner, as_samples(X), observed[:, order], X.shape[1], plan, validation=Validation(as_samples(X), Y[:, order], True)
+        )
+        rows = torch.tensor(X, dtype=torch.float32)
+        torch.testing.assert_close(first.logits(rows)[:, order], learner.logits(rows), atol=1e-4, rtol=1e-3)
+
+    def test_8_state_is_all_in_state_dict(self, name, toy, tmp_path):
+        X, Y, observed = toy
+        learner, _ = run(name, X, observed, Y)
+        torch.save(learner.state_dict(), tmp_path / "state")
+        torch.load(tmp_path / "state", weights_only=True)
+        loose = [
+            key
+            for module in learner.modules()
+            for key, value in vars(module).items()
+            if isinstance(value, torch.Tensor) or (isinstance(value, np.ndarray) and value.size > 1)
+        ]
+        assert loose == []
+
+    def test_9_parameters_round_trip(self, name):
+        method = METHODS[name]()
+        for twin in (clone(method), pickle.loads(pickle.dumps(method)), copy.deepcopy(method)):
+            assert twin.get_params() == method.get_params()
+            assert type(twin) is type(method)
+        assert not list(method.parameters()), "__init__ only stores"
+
+    @pytest.mark.parametrize("case", ["batch of one", "never observed", "two labels", "tied scores"])
+    def test_10_odd_cases_stay_finite(self, name, toy, case):
+        X, Y, observed = toy
+        if case == "batch of one":
+            X, Y, observed = X[:49], Y[:49], observed[:49]  # batches of 16, 16, 16, 1
+        elif case == "never observed":
+            observed = observed.copy()
+            observed[:, 3] = 0
+        elif case == "two labels":
+            Y, observed = Y[:, :2], np.eye(2, dtype=np.uint8)[np.arange(60) % 2]
+        else:
+            X = np.ones_like(X)
+        learner, history = run(name, X, observed, Y)
+        assert np.isfinite(history.loss).all()
+        assert torch.isfinite(learner.logits(torch.tensor(X, dtype=torch.float32))).all()
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+    def test_11_moves_to_another_device(self, name, toy):
+        X, Y, observed = toy
+        model = SinglePositiveClassifier(METHODS[name](), epochs=5, device="cuda", random_state=0)
+        assert np.isfinite(model.fit(X, observed, validation=(X, Y)).predict_proba(X)).all()
+
+    def test_12_is_described(self, name):
+        kind = type(METHODS[name]())
+        assert "References" in inspect.getmodule(kind).__doc__
+        for parameter in inspect.signature(kind.__init__).parameters:
+            assert parameter == "self" or f"        {parameter}:" in kind.__doc__, f"{kind.__name__}: {parameter}"
+
+    def test_13_loss_is_pure(self, name, toy):
+        """The same twice, and it leaves parameters and buffers as they were."""
+        X, Y, observed = toy
+        learner, *batch = set_up(name, X, observed, Y)
+        before = copy.deepcopy(learner)
+        first, second = learner(*batch)[0], learner(*batch)[0]
+        assert torch.equal(first, second)
+        assert same(before, learner)
+
+
+class _Permuted:
+    """Makes a method start from the same weights with its labels in another order."""
+
+    @staticmethod
+    def of(method, order):
+        make_head = method.make_head
+
+        def make_permuted(n_features, n_labels):
+            head = make_head(n_features, n_labels)
+            with torch.no_grad():
+                head.weight.copy_(head.weight[order].clone())
+                head.bias.copy_(head.bias[order].clone())
+            return head
+
+        object.__setattr__(method, "make_head", make_permuted)
+        return method
+
+
+def test_batch_carries_no_true_labels():
+    assert {field for field in Batch.__dataclass_fields__} == {"views", "observed", "index"}
+    assert not any("true" in field.lower() or field == "Y" for field in TrainView.__dataclass_fields__)

@@ -1,0 +1,176 @@
+"""estimate_priors against the exhaustive search of the paper, its laws, and its doors."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from onepos.priors import _count_torch, estimate_priors
+
+
+def exhaustive(scores, observed, delta=0.01, tau=0.01):
+    """Eq. (2) taken literally: every score of every label is tried as a threshold."""
+    n, c = scores.shape
+    prior = np.full(c, np.nan)
+    for j in range(c):
+        positive = scores[observed[:, j] == 1, j]
+        if len(positive) == 0:
+            continue
+        slack = math.sqrt(math.log(4 / delta) / (2 * n)) + math.sqrt(math.log(4 / delta) / (2 * len(positive)))
+        best = math.inf
+        for z in sorted(set(scores[:, j]), reverse=True):
+            q, q_pos = np.mean(scores[:, j] >= z), np.mean(positive >= z)
+            if q_pos == 0:
+                continue
+            bound = q / q_pos + (1 + tau) / q_pos * slack
+            if bound < best:
+                best, prior[j] = bound, q / q_pos
+    return prior
+
+
+def random_case(seed):
+    rng = np.random.default_rng(seed)
+    n, c = int(rng.integers(2, 120)), int(rng.integers(1, 7))
+    scores = rng.random((n, c))
+    if seed % 2:
+        scores = np.round(scores * int(rng.integers(1, 8))) / 8  # many ties
+    observed = np.zeros((n, c), np.uint8)
+    observed[np.arange(n), rng.integers(0, c, n)] = 1
+    if seed % 3 == 0:
+        observed[:, rng.integers(0, c)] = 0  # a label nobody observed
+    delta, tau = [(0.01, 0.01), (0.1, 0.0), (0.5, 1.0)][seed % 3]
+    return scores, observed, delta, tau
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_equals_exhaustive_search(seed):
+    scores, observed, delta, tau = random_case(seed)
+    ours = estimate_priors(scores, observed, delta=delta, tau=tau)
+    np.testing.assert_allclose(ours.prior, exhaustive(scores, observed, delta, tau), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_torch_gives_the_same_bits(seed):
+    scores, observed, delta, tau = random_case(seed)
+    scores = scores.astype(np.float32)
+    ours = estimate_priors(scores, observed, delta=delta, tau=tau)
+    theirs = estimate_priors(torch.as_tensor(scores), torch.as_tensor(observed), delta=delta, tau=tau)
+    labels, rows = np.nonzero(observed.T)
+    # The path of an accelerator, run on the CPU: it must count what the NumPy path counts.
+    counted = _count_torch(torch.as_tensor(scores), rows, labels)
+    expected = [(scores[:, j] >= scores[i, j]).sum() for i, j in zip(rows, labels, strict=True)]
+    assert counted.tolist() == expected
+    for field in ("prior", "lower", "upper", "n_positive", "reliable", "n_effective", "threshold"):
+        np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_gives_the_same_bits():
+    for seed in range(20):
+        scores, observed, delta, tau = random_case(seed)
+        scores = scores.astype(np.float32)
+        ours = estimate_priors(scores, observed, delta=delta, tau=tau)
+        theirs = estimate_priors(torch.as_tensor(scores).cuda(), torch.as_tensor(observed).cuda(), delta=delta, tau=tau)
+        np.testing.assert_array_equal(ours.prior, theirs.prior)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_invariant_under_increasing_transforms_and_bounded(seed):
+    scores, observed, delta, tau = random_case(seed)
+    first = estimate_priors(scores, observed, delta=delta, tau=tau)
+    second = estimate_priors(np.exp(3 * scores) - 7, observed, delta=delta, tau=tau)
+    np.testing.assert_array_equal(first.prior, second.prior)
+    known = first.n_positive > 0
+    share = first.n_positive / len(scores)
+    assert np.isnan(first.prior[~known]).all()
+    assert np.isnan(first.upper[~known]).all()
+    assert not first.reliable[~known].any()
+    for values in (first.prior, first.lower, first.upper):
+        assert (values[known] >= share[known] - 1e-15).all()
+        assert (values[known] <= 1).all()
+    assert (first.lower[known] <= first.prior[known]).all()
+    assert (first.prior[known] <= first.upper[known]).all()
+
+
+def test_perfect_classifier_recovers_the_prior():
+    rng = np.random.default_rng(1)
+    truth = rng.random((20_000, 3)) < [0.5, 0.2, 0.05]
+    scores = truth + 0.01 * rng.random(truth.shape)
+    observed = truth & (rng.random(truth.shape) < 0.4)  # positives seen at random, several per row are fine
+    estimate = estimate_priors(scores, observed.astype(np.uint8))
+    np.testing.assert_allclose(estimate.prior, truth.mean(0), atol=0.012)
+    assert (estimate.lower <= truth.mean(0)).all()
+    assert (estimate.upper >= truth.mean(0)).all()
+    assert estimate.reliable.all()
+
+
+def test_interval_covers_under_its_assumptions():
+    """Separable scores that do not depend on the rows, positives seen at random: 90 % intervals hold."""
+    rng = np.random.default_rng(2)
+    hits = 0
+    for _ in range(200):
+        truth = rng.random(400) < 0.3
+        scores = np.where(truth, rng.random(400) + rng.integers(0, 2, 400), rng.random(400))
+        observed = (truth & (rng.random(400) < 0.5)).astype(np.uint8)
+        estimate = estimate_priors(scores[:, None], observed[:, None], delta=0.1)
+        hits += estimate.lower[0] <= 0.3 <= estimate.upper[0]
+    assert hits >= 180
+
+
+def test_upper_end_holds_for_useless_scores():
+    rng = np.random.default_rng(3)
+    truth = rng.random(2000) < 0.3
+    observed = (truth & (rng.random(2000) < 0.3)).astype(np.uint8)
+    estimate = estimate_priors(rng.random((2000, 1)), observed[:, None])
+    assert estimate.prior[0] > 0.6, "random scores say little, so the estimate is far too high"
+    assert estimate.upper[0] >= 0.3
+
+
+def test_too_few_positives_are_flagged():
+    scores = np.random.default_rng(0).random((1000, 2))
+    observed = np.zeros((1000, 2), np.uint8)
+    observed[:400, 0] = 1
+    observed[500:505, 1] = 1
+    scores[:400, 0] += 1
+    estimate = estimate_priors(scores, observed)
+    assert estimate.reliable.tolist() == [True, False]
+    assert estimate.n_effective[1] <= 5
+    # the bin is the rows that score at least the threshold
+    assert (scores[:400, 0] >= estimate.threshold[0]).sum() == estimate.n_effective[0]
+
+
+def test_vector_of_labels_and_reduced_precision():
+    scores = np.random.default_rng(4).random((50, 3)).astype(np.float16)
+    labels = np.random.default_rng(5).integers(0, 3, 50)
+    first = estimate_priors(scores, labels)
+    second = estimate_priors(torch.as_tensor(scores), np.eye(3, dtype=np.uint8)[labels])
+    third = estimate_priors(torch.as_tensor(scores).bfloat16().float(), labels)
+    np.testing.assert_array_equal(first.prior, second.prior)
+    np.testing.assert_array_equal(third.prior, estimate_priors(torch.as_tensor(scores).bfloat16(), labels).prior)
+
+
+def test_inputs_are_left_alone():
+    scores, observed, _, _ = random_case(1)
+    kept = scores.copy(), observed.copy()
+    estimate_priors(scores, observed)
+    np.testing.assert_array_equal(scores, kept[0])
+    np.testing.assert_array_equal(observed, kept[1])
+
+
+@pytest.mark.parametrize(
+    ("scores", "observed", "options", "sentence"),
+    [
+        (np.ones((3, 2)), [0, 1, 0], {"delta": 0}, "delta must lie strictly between 0 and 1; got 0"),
+        (np.ones((3, 2)), [0, 1, 0], {"tau": 2}, "tau must lie between 0 and 1; got 2"),
+        (np.ones((3, 2)), [0, 1, 0], {"estimator": "bbee"}, "estimator must be 'bbe'; got 'bbee'"),
+        (np.ones((0, 2)), [], {}, "scores must be a matrix with a row per sample"),
+        (np.ones(3), [0, 1, 0], {}, "scores must be a matrix with a row per sample"),
+        (np.ones((3, 2)), np.eye(4)[:, :2], {}, "scores and observed must agree in shape"),
+        (np.array([[0.5, 0.5], [0.1, np.nan]]), [0, 1], {}, "scores must be finite; row 1, column 1 is nan"),
+        (torch.tensor([[0.5, math.inf], [0.1, 0.2]]), [0, 1], {}, "scores must be finite; row 0, column 1 is inf"),
+    ],
+)
+def test_bad_input_gets_a_sentence(scores, observed, options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        estimate_priors(scores, np.asarray(observed), **options)
