@@ -27,7 +27,14 @@ def run(name, X, observed, Y=None, *, epochs=6, seed=0, checkpoint=None, on_epoc
     validation = None if Y is None else Validation(as_samples(X), Y, True)
     plan = Plan(epochs=epochs, batch_size=batch_size, lr=0.01, device="cpu", seed=seed)
     history = train(
-        learner, as_samples(X), observed, X.shape[1], plan, validation=validation, checkpoint=checkpoint, on_epoch=on_epoch
+        learner,
+        as_samples(X),
+        observed,
+        X.shape[1],
+        plan,
+        validation=validation,
+        checkpoint=checkpoint,
+        on_epoch=on_epoch,
     )
     return learner, history
 
@@ -63,7 +70,9 @@ class TestLaws:
     def test_2_training_lowers_it(self, name, toy):
         X, Y, observed = toy
         _, history = run(name, X, observed, Y, epochs=12)
-        phase = [loss for epoch, loss in enumerate(history.loss) if epoch >= 3]  # each method's own loss, after a warm-up
+        phase = [
+            loss for epoch, loss in enumerate(history.loss) if epoch >= 3
+        ]  # each method's own loss, after a warm-up
         assert phase[-1] < phase[0]
 
     def test_3_one_seed_one_result(self, name, toy):
@@ -91,7 +100,11 @@ class TestLaws:
         )
         assert epochs == [3, 4, 5]
         assert same(straight, resumed)
-        assert (history.loss, history.validation, history.prior) == (history_2.loss, history_2.validation, history_2.prior)
+        assert (history.loss, history.validation, history.prior) == (
+            history_2.loss,
+            history_2.validation,
+            history_2.prior,
+        )
         assert not file.exists()
 
     def test_5_inputs_are_unchanged_and_so_is_the_global_generator(self, name, toy):
@@ -122,7 +135,12 @@ class TestLaws:
 
         plan = Plan(epochs=5, batch_size=16, lr=0.01, device="cpu", seed=0)
         train(
-            learner, as_samples(X), observed[:, order], X.shape[1], plan, validation=Validation(as_samples(X), Y[:, order], True)
+            learner,
+            as_samples(X),
+            observed[:, order],
+            X.shape[1],
+            plan,
+            validation=Validation(as_samples(X), Y[:, order], True),
         )
         rows = torch.tensor(X, dtype=torch.float32)
         torch.testing.assert_close(first.logits(rows)[:, order], learner.logits(rows), atol=1e-4, rtol=1e-3)

@@ -99,6 +99,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _read_weights(folder: Path, expected: str) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError
     from safetensors.torch import load
 
     path = folder / _WEIGHTS
@@ -111,7 +112,10 @@ def _read_weights(folder: Path, expected: str) -> dict[str, torch.Tensor]:
             f"{path} must have the checksum written in {_FACTS}, {expected[:12]}…; it has {found[:12]}…. "
             "The file is damaged or from another model: copy the folder again."
         )
-    return dict(load(weights))
+    try:
+        return dict(load(weights))
+    except SafetensorError as error:
+        raise ValueError(f"{path} must be a safetensors file; it is not ({error}). Save the model again.") from error
 
 
 def _rebuild(

@@ -169,8 +169,9 @@ def _positives(scores: Any, observed: Any) -> tuple[Any, IntArray, IntArray]:
         raise ValueError(
             f"scores must be finite; row {row}, column {column} is {values[row, column]}. Drop or mend the row."
         )
-    labels, rows = np.nonzero(indicator.T)
-    return values, rows, labels
+    rows, labels = np.divmod(np.flatnonzero(np.ascontiguousarray(indicator).view(bool)), indicator.shape[1])
+    by_label = np.argsort(labels, kind="stable")  # several times faster than nonzero of the transpose
+    return values, rows[by_label], labels[by_label]
 
 
 def _count_numpy(scores: npt.NDArray[Any], rows: IntArray, labels: IntArray) -> IntArray:

@@ -92,7 +92,9 @@ def test_batch_normalisation_divides_by_the_positives_of_the_batch():
     rows = torch.arange(5)
     method = prepared(CRISP(prior=prior, normalise="batch"), observed)
     assert math.isclose(
-        loss_of(method, logits[rows], observed[rows]).item(), eq8(logits[rows], observed[rows], prior, 1.0), rel_tol=1e-6
+        loss_of(method, logits[rows], observed[rows]).item(),
+        eq8(logits[rows], observed[rows], prior, 1.0),
+        rel_tol=1e-6,
     )
 
 
@@ -153,7 +155,9 @@ def test_validation_priors_are_taken_and_kept(toy):
 def test_validation_priors_need_full_labels(toy):
     X, _, observed = toy
     model = SinglePositiveClassifier("crisp-val", epochs=5)
-    with pytest.raises(ValueError, match=r"CRISP needs validation labels; this data offers none\. Pass fit\(X, y, valid"):
+    with pytest.raises(
+        ValueError, match=r"CRISP needs validation labels; this data offers none\. Pass fit\(X, y, valid"
+    ):
         model.fit(X, observed)
     with pytest.raises(ValueError, match="CRISP needs validation labels"):
         model.fit(X[:40], observed[:40], validation=(X[40:], observed[40:]))

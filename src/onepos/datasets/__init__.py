@@ -1,0 +1,31 @@
+"""From bytes to arrays: readers, known data sets, and the frozen `Dataset` they all give."""
+
+from onepos.datasets.arff import read_arff
+from onepos.datasets.dataset import Dataset
+from onepos.datasets.download import get_dataset
+from onepos.datasets.draws import load_draw, save_draw
+from onepos.datasets.loading import data_root, load_dataset
+from onepos.datasets.mat import read_mat
+from onepos.datasets.npz import write_npz
+from onepos.datasets.reading import read_dataset, read_features
+from onepos.datasets.scenes import digit_scenes
+from onepos.datasets.sources import DATASETS, Source
+from onepos.datasets.table import read_table
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "Source",
+    "data_root",
+    "digit_scenes",
+    "get_dataset",
+    "load_dataset",
+    "load_draw",
+    "read_arff",
+    "read_dataset",
+    "read_features",
+    "read_mat",
+    "read_table",
+    "save_draw",
+    "write_npz",
+]

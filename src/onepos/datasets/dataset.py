@@ -1,0 +1,339 @@
+"""The frozen `Dataset`: one matrix of features, one of labels, and their names.
+
+Whatever a file looked like, past this class the arrays are checked: shapes agree, labels are 0 or 1,
+features are finite. The rooms below trust that and do not check again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+Features: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
+Labels: TypeAlias = npt.NDArray[np.uint8]
+Rows: TypeAlias = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Features and full labels of one data set, checked and read-only.
+
+    Args:
+        name: Short name, used for file names and tables.
+        X: Features, (n, d), dense or sparse; kept as float32.
+        Y: Labels, (n, c), 0 or 1; kept as uint8.
+        label_names: One name per column of Y, no two alike.
+        feature_names: One name per column of X, where the source has them.
+        splits: Row numbers per part ("train", "val", "test") as the source ships them; no row in two parts.
+        source: Where the data came from.
+        image_shape: Shape of one row when the features are the pixels of an image.
+        observed: The single-positive draw shipped with the data, (n, c), a subset of Y.
+
+    Raises:
+        ValueError: When one of the statements above does not hold; the text says where.
+    """
+
+    name: str
+    X: Features
+    Y: Labels
+    label_names: tuple[str, ...]
+    feature_names: tuple[str, ...] | None = None
+    splits: Mapping[str, Rows] | None = None
+    source: str = ""
+    image_shape: tuple[int, ...] | None = None
+    observed: Labels | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field and freeze the arrays."""
+        fields: dict[str, Any] = {
+            "X": check_features(self.X),
+            "label_names": tuple(map(str, self.label_names)),
+        }
+        fields["Y"] = _check_indicator(self.Y, "Y", fields["label_names"])
+        self.__dict__.update(fields)
+        if self.feature_names is not None:
+            self.__dict__["feature_names"] = tuple(map(str, self.feature_names))
+        self._check_shapes()
+        if self.observed is not None:
+            self.__dict__["observed"] = self._check_observed()
+        if self.splits is not None:
+            self.__dict__["splits"] = _check_splits(self.splits, self.n_samples)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return int(self.Y.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return int(self.X.shape[1])
+
+    @property
+    def n_labels(self) -> int:
+        """Number of columns of Y."""
+        return int(self.Y.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether X is a sparse matrix."""
+        return sp.issparse(self.X)
+
+    @property
+    def cardinality(self) -> float:
+        """Mean number of positive labels per row."""
+        return float(self.Y.sum(dtype=np.int64) / self.n_samples)
+
+    @property
+    def density(self) -> float:
+        """Mean share of positive labels per row."""
+        return self.cardinality / self.n_labels
+
+    @property
+    def prior(self) -> npt.NDArray[np.float64]:
+        """Share of positive rows per label, (c,)."""
+        return np.asarray(self.Y.mean(axis=0, dtype=np.float64))
+
+    def take(self, rows: npt.ArrayLike) -> "Dataset":
+        """Keep the given rows, in the given order.
+
+        Splits follow their rows to the new positions; they are dropped when a row is taken twice.
+
+        Args:
+            rows: Row numbers, or a boolean mask of length n.
+        """
+        chosen = _as_rows(rows, self.n_samples, "rows")
+        return replace(
+            self,
+            X=self.X[chosen],
+            Y=self.Y[chosen],
+            splits=_move_splits(self.splits, chosen, self.n_samples),
+            observed=None if self.observed is None else self.observed[chosen],
+        )
+
+    def without_unlabelled(self) -> "Dataset":
+        """Drop the rows that have no positive label; such rows can not show one."""
+        labelled = self.Y.any(axis=1)
+        return self if labelled.all() else self.take(labelled)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the figures that tell one variant of a data set from another."""
+        per_row = self.Y.sum(axis=1, dtype=np.int64)
+        prior = self.prior
+        return {
+            "name": self.name,
+            "n_samples": self.n_samples,
+            "n_features": self.n_features,
+            "n_labels": self.n_labels,
+            "cardinality": self.cardinality,
+            "density": self.density,
+            "prior_min": float(prior.min()),
+            "prior_median": float(np.median(prior)),
+            "prior_max": float(prior.max()),
+            "rows_without_label": int((per_row == 0).sum()),
+            "rows_with_one_label": int((per_row == 1).sum()),
+            "label_sets": len(np.unique(np.packbits(self.Y, axis=1), axis=0)),
+            "labels_without_positive": int((prior == 0).sum()),
+            "sparse": self.is_sparse,
+        }
+
+    def _check_shapes(self) -> None:
+        n, d = self.X.shape
+        if n != self.n_samples:
+            raise ValueError(
+                f"X and Y must have the same number of rows; X has {n}, Y has {self.n_samples}. "
+                "Check that both come from the same file."
+            )
+        if self.feature_names is not None and len(self.feature_names) != d:
+            raise ValueError(
+                f"feature_names must name each of the {d} columns of X; {len(self.feature_names)} names "
+                "given. Give one per column, or None."
+            )
+        if self.image_shape is not None and int(np.prod(self.image_shape)) != d:
+            raise ValueError(
+                f"image_shape must hold as many pixels as X has columns; {self.image_shape} holds "
+                f"{int(np.prod(self.image_shape))}, X has {d}. Correct one of them."
+            )
+
+    def _check_observed(self) -> Labels:
+        observed = _check_indicator(self.observed, "observed", self.label_names)
+        if observed.shape != self.Y.shape:
+            raise ValueError(
+                f"observed must have the shape of Y; it is {observed.shape}, Y is {self.Y.shape}. "
+                "Check that both come from the same file."
+            )
+        wrong = np.argwhere(observed > self.Y)
+        if len(wrong):
+            row, column = wrong[0]
+            raise ValueError(
+                f"observed must mark only true positives; row {row} marks '{self.label_names[column]}' "
+                "which Y does not hold. Draw again from this Y."
+            )
+        return observed
+
+
+def check_features(X: Any) -> Features:
+    """Return X as a read-only float32 array or CSR matrix, or say what is wrong with it."""
+    checked = _as_csr(X) if sp.issparse(X) else _as_matrix(X, "X", np.float32)
+    values = checked.data if isinstance(checked, sp.csr_array) else checked
+    if not np.isfinite(values).all():
+        row, column, value = _find_not_finite(checked)
+        raise ValueError(f"X must be finite; row {row}, column {column} is {value}. Fill or drop missing values first.")
+    return checked
+
+
+def check_indices(matrix: Any) -> None:
+    """Refuse a sparse matrix whose indices point outside; SciPy would follow them and crash."""
+    if hasattr(matrix, "check_format"):
+        matrix.check_format(full_check=True)
+
+
+def to_dense(values: Any) -> npt.NDArray[Any]:
+    """Return an array or a sparse matrix as an array."""
+    return np.asarray(values.toarray() if hasattr(values, "toarray") else values)
+
+
+def stack_rows(blocks: Sequence[Any]) -> Any:
+    """Put matrices below each other; the result is sparse when the first one is."""
+    if sp.issparse(blocks[0]):
+        return sp.vstack(list(blocks), format="csr")
+    return np.concatenate(list(blocks))
+
+
+def _as_matrix(values: Any, what: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    try:
+        with np.errstate(over="ignore"):
+            given = np.asarray(values)
+            if given.dtype.kind in "cMm":
+                raise TypeError(f"its type is {given.dtype}")
+            matrix = given.astype(dtype, order="C", copy=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} must hold numbers; {error}. Encode or drop the other columns.") from None
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(
+            f"{what} must be a matrix with at least one row and one column; its shape is {matrix.shape}. "
+            "Check the file or reshape the array."
+        )
+    return _freeze(matrix)
+
+
+def _as_csr(X: Any) -> sp.csr_array:
+    check_indices(X)
+    # A number beyond float32 turns into inf here and is reported with its place by the caller.
+    with np.errstate(over="ignore"):
+        matrix = sp.csr_array(X, dtype=np.float32)
+    if 0 in matrix.shape:
+        raise ValueError(
+            f"X must be a matrix with at least one row and one column; its shape is {matrix.shape}. Check the file."
+        )
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    parts = tuple(_freeze(part) for part in (matrix.data, matrix.indices, matrix.indptr))
+    frozen = sp.csr_array(parts, shape=matrix.shape, copy=False)
+    # Said once: SciPy would otherwise find out by itself, and try to sort arrays it may not write.
+    frozen.has_sorted_indices = frozen.has_canonical_format = True
+    return frozen
+
+
+def _freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a read-only view; the caller's own array stays writable."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _find_not_finite(X: Features) -> tuple[int, int, float]:
+    if isinstance(X, sp.csr_array):
+        place = int(np.flatnonzero(~np.isfinite(X.data))[0])
+        row = int(np.searchsorted(X.indptr, place, side="right")) - 1
+        return row, int(X.indices[place]), float(X.data[place])
+    row, column = map(int, np.argwhere(~np.isfinite(X))[0])
+    return row, column, float(X[row, column])
+
+
+def _check_indicator(values: Any, what: str, names: tuple[str, ...]) -> Labels:
+    given = to_dense(values)
+    if given.dtype.kind not in "buif":
+        raise ValueError(f"{what} must hold 0 and 1; its type is {given.dtype}. Turn labels into 0/1 columns.")
+    if given.ndim != 2 or 0 in given.shape:
+        raise ValueError(
+            f"{what} must be a matrix (rows, labels) with at least one of each; its shape is {given.shape}. "
+            "Give one 0/1 column per label."
+        )
+    _check_names(names, given.shape[1])
+    wrong = (given != 0) & (given != 1)
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0]
+        raise ValueError(
+            f"{what} must hold only 0 and 1; row {row}, column {column} ('{names[column]}') is "
+            f"{given[row, column]}. Mark a positive label with 1 and everything else with 0."
+        )
+    return _freeze(np.ascontiguousarray(given, dtype=np.uint8))
+
+
+def _check_names(names: tuple[str, ...], n_labels: int) -> None:
+    if len(names) != n_labels:
+        raise ValueError(
+            f"label_names must name each of the {n_labels} columns of Y; {len(names)} names given. "
+            "Give one name per column."
+        )
+    first_column: dict[str, int] = {}
+    for column, name in enumerate(names):
+        if first_column.setdefault(name, column) != column:
+            raise ValueError(
+                f"label_names must differ; columns {first_column[name]} and {column} are both '{name}'. Rename one."
+            )
+
+
+def _check_splits(splits: Mapping[str, Any], n_samples: int) -> dict[str, Rows]:
+    checked: dict[str, Rows] = {}
+    owner = np.full(n_samples, -1, dtype=np.intp)
+    for number, (part, rows) in enumerate(splits.items()):
+        index = _as_rows(rows, n_samples, f"split '{part}'")
+        taken = index[owner[index] >= 0]
+        if len(taken) or len(np.unique(index)) < len(index):
+            other = f"also in '{list(splits)[owner[taken[0]]]}'" if len(taken) else "listed twice"
+            row = taken[0] if len(taken) else _first_repeated(index)
+            raise ValueError(
+                f"a row must be in one split only, once; row {row} of '{part}' is {other}. "
+                "Remove it from one, or the scores of that part are too good to be true."
+            )
+        owner[index] = number
+        checked[part] = index
+    return checked
+
+
+def _first_repeated(index: Rows) -> int:
+    values, counts = np.unique(index, return_counts=True)
+    return int(values[counts > 1][0])
+
+
+def _as_rows(rows: npt.ArrayLike, n_samples: int, what: str) -> Rows:
+    index = np.asarray(rows)
+    if index.dtype == bool and index.shape == (n_samples,):
+        index = np.flatnonzero(index)
+    if index.ndim != 1 or (index.dtype.kind not in "ui" and index.size):
+        raise ValueError(
+            f"{what} must be a vector of row numbers or a mask of {n_samples} booleans; "
+            f"got shape {index.shape} of {index.dtype}. Pass whole numbers."
+        )
+    outside = np.flatnonzero((index < 0) | (index >= n_samples))
+    if len(outside):
+        raise ValueError(
+            f"{what} must lie between 0 and {n_samples - 1}; entry {outside[0]} is {index[outside[0]]}. "
+            "Count rows from 0."
+        )
+    return _freeze(index.astype(np.intp))
+
+
+def _move_splits(splits: Mapping[str, Rows] | None, chosen: Rows, n_samples: int) -> dict[str, Rows] | None:
+    if splits is None or len(np.unique(chosen)) < len(chosen):
+        return None
+    place = np.full(n_samples, -1, dtype=np.intp)
+    place[chosen] = np.arange(len(chosen))
+    moved = {part: place[rows] for part, rows in splits.items()}
+    return {part: rows[rows >= 0] for part, rows in moved.items()}

@@ -1,0 +1,208 @@
+"""Getting data sets: from their publishers, or from files the user already has."""
+
+import hashlib
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from onepos.datasets.arff import read_arff
+from onepos.datasets.dataset import Dataset, stack_rows
+from onepos.datasets.files import naming, open_binary
+from onepos.datasets.labels import suggest
+from onepos.datasets.loading import data_root, load_dataset
+from onepos.datasets.mat import read_mat
+from onepos.datasets.npz import write_npz
+from onepos.datasets.sources import DATASETS, RemoteFile, Source
+
+TIMEOUT = 30.0
+ATTEMPTS = 3
+PAUSE = 1.0
+CHUNK = 1 << 18
+
+# progress(file name, bytes so far, bytes in all or None)
+Progress = Callable[[str, int, int | None], None]
+
+
+def get_dataset(
+    name: str,
+    *,
+    root: str | Path | None = None,
+    source_folder: str | Path | None = None,
+    progress: Progress | None = None,
+    verify: bool = True,
+) -> Path:
+    """Fetch a data set into `<root>/tabular`; a complete copy there is left alone, without any request.
+
+    Args:
+        name: A key of `DATASETS`.
+        root: Data folder, see `data_root`.
+        source_folder: Folder with the publisher's files (also `.gz`), used instead of the network.
+        progress: Called with file name, bytes so far and bytes in all (None when unknown).
+        verify: Whether files from `source_folder` must have the known checksum.
+
+    Returns:
+        The path of `<name>.npz`.
+
+    Raises:
+        ConnectionError: When a file can not be downloaded.
+        ValueError: When the name is unknown, or a file is not what it should be.
+    """
+    source = DATASETS.get(name)
+    if source is None:
+        raise ValueError(f"unknown data set '{name}'; {suggest(name, sorted(DATASETS))}")
+    if source.kind == "generated":
+        raise ValueError(f"{name} is generated, not downloaded; nothing is missing. Use load_dataset('{name}').")
+    folder = data_root(root)
+    path = folder / "tabular" / f"{name}.npz"
+    if source_folder is None:
+        if _is_complete(name, folder, source):
+            return path
+        files = [_fetch(name, source, file, folder / "raw", progress) for file in source.files]
+    else:
+        files = [_find(file, Path(source_folder).expanduser(), verify) for file in source.files]
+    dataset = replace(_read_files(source, files), name=name, source=source.files[0].url or files[0].name)
+    _check_variant(name, source, dataset)
+    return write_npz(dataset, folder / "tabular")
+
+
+def _is_complete(name: str, folder: Path, source: Source) -> bool:
+    try:
+        dataset = load_dataset(name, folder)
+        _check_variant(name, source, dataset)
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
+
+
+def _check_variant(name: str, source: Source, dataset: Dataset) -> None:
+    kept = dataset.without_unlabelled() if source.drop_unlabelled else dataset
+    found = (kept.n_samples, kept.n_features, kept.n_labels)
+    expected = (source.n_samples, source.n_features, source.n_labels)
+    if found != expected:
+        raise ValueError(
+            f"{name} must be the variant with {_shape(expected)}; the files hold {_shape(found)}. This is another "
+            "variant of the data set: read it under its own name with read_dataset()."
+        )
+
+
+def _shape(numbers: tuple[int, int, int]) -> str:
+    return "{} rows, {} features and {} labels".format(*numbers)
+
+
+def _read_files(source: Source, files: list[Path]) -> Dataset:
+    if source.kind == "mat":
+        return read_mat(files[0])
+    *parts, xml = files
+    train, test = (read_arff(part, xml) for part in parts)
+    for what in ("label_names", "feature_names"):
+        if getattr(train, what) != getattr(test, what):
+            raise ValueError(
+                f"{parts[0].name} and {parts[1].name} must have the same columns; their {what} differ. "
+                "Get both from the same place."
+            )
+    n = train.n_samples
+    return replace(
+        train,
+        X=stack_rows([train.X, test.X]),
+        Y=np.concatenate([train.Y, test.Y]),
+        splits={"train": np.arange(n), "test": np.arange(n, n + test.n_samples)},
+    )
+
+
+def _find(file: RemoteFile, folder: Path, verify: bool) -> Path:
+    for path in (folder / file.name, folder / f"{file.name}.gz"):
+        if path.is_file():
+            found = _hash_file(path) if verify and file.sha256 else file.sha256
+            if found != file.sha256:
+                raise ValueError(
+                    f"{path.name} has checksum {found}; expected {file.sha256}. Get the publisher's file again, or "
+                    "take this one as it is with verify=False (--no-verify)."
+                )
+            return path
+    raise FileNotFoundError(f"there is no {file.name} (or {file.name}.gz) in {folder}. Put it there.")
+
+
+def _hash_file(path: Path) -> str:
+    digest = hashlib.sha256()
+    with naming(path), open_binary(path) as handle:
+        while block := handle.read(CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _fetch(name: str, source: Source, file: RemoteFile, folder: Path, progress: Progress | None) -> Path:
+    """Return the file in the folder, downloading what is missing of it."""
+    path = folder / file.name
+    if path.is_file() and _hash_file(path) == file.sha256:
+        return path
+    if not file.url:
+        raise ValueError(f"{name} can not be downloaded. {source.note} Then run: onepos data get {name} --from FOLDER")
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f"{file.name}.part"
+    was_resumed = part.exists()
+    _download(file, part, progress)
+    found = _hash_file(part)
+    if found != file.sha256 and was_resumed:
+        # The beginning may stem from another version of the file.
+        part.unlink()
+        _download(file, part, progress)
+        found = _hash_file(part)
+    if found != file.sha256:
+        part.unlink()
+        raise ValueError(
+            f"{file.name} has checksum {found}; expected {file.sha256}. The file at {file.url} changed or was damaged "
+            "on the way: try again, or take a copy you trust with --from."
+        )
+    part.replace(path)
+    return path
+
+
+def _download(file: RemoteFile, part: Path, progress: Progress | None) -> None:
+    """Download to `part`, going on where an earlier attempt stopped."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _transfer(file, part, progress)
+        except (OSError, http.client.HTTPException) as error:
+            gone = isinstance(error, urllib.error.HTTPError) and error.code < 500
+            if gone or attempt == ATTEMPTS:
+                raise ConnectionError(
+                    f"{file.name} could not be downloaded from {file.url}; {error}. Try again later, or get the file "
+                    "another way and name its folder with --from."
+                ) from error
+            time.sleep(PAUSE * attempt)
+    return None
+
+
+def _transfer(file: RemoteFile, part: Path, progress: Progress | None) -> None:
+    start = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(file.url, headers={"Range": f"bytes={start}-"} if start else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        # Nothing is left to ask for: the part is whole, or wrong, which its checksum will tell.
+        return
+    with response:
+        if response.status != http.HTTPStatus.PARTIAL_CONTENT:
+            start = 0
+        length = response.headers.get("Content-Length")
+        total = start + int(length) if length else None
+        with part.open("ab" if start else "wb") as handle:
+            done = start
+            while block := response.read(CHUNK):
+                handle.write(block)
+                done += len(block)
+                if progress is not None:
+                    progress(file.name, done, total)
+            handle.flush()
+            os.fsync(handle.fileno())
+    if total is not None and done < total:
+        raise ConnectionError(f"the connection ended after {done} of {total} bytes")

@@ -1,0 +1,125 @@
+"""The draw on disk: which positive of each row was shown.
+
+A JSON file: `gamma` holds the column of the shown label per row, -1 where none is shown; `sha256` is taken over
+`gamma` as little-endian 32-bit integers, so a hand-edited or damaged draw does not pass for the original.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onepos.datasets.dataset import Labels
+from onepos.datasets.files import check_file, naming, replacing
+
+FORMAT = 1
+
+
+def save_draw(path: str | Path, observed: npt.ArrayLike, *, how: str, seed: int | None) -> Path:
+    """Write a single-positive draw.
+
+    Args:
+        path: File to write; replaced at once, never half-written.
+        observed: (n, c), at most one 1 per row.
+        how: How it was drawn, for example "uniform".
+        seed: Seed of the draw; None when it is not known.
+    """
+    marks = np.asarray(observed)
+    if marks.ndim != 2 or 0 in marks.shape or not np.isin(marks, (0, 1)).all():
+        raise ValueError(
+            f"observed must be a 0/1 matrix (rows, labels); got shape {marks.shape} of {marks.dtype}. "
+            "Pass the result of draw_single_positive()."
+        )
+    per_row = marks.astype(np.int64).sum(axis=1)
+    if (per_row > 1).any():
+        row = int(np.argmax(per_row > 1))
+        raise ValueError(
+            f"observed must hold at most one positive per row; row {row} holds {per_row[row]}. "
+            "Draw one with draw_single_positive()."
+        )
+    gamma = np.where(per_row == 1, marks.argmax(axis=1), -1)
+    content = {
+        "format": FORMAT,
+        "n_samples": marks.shape[0],
+        "n_labels": marks.shape[1],
+        "how": how,
+        "seed": seed,
+        "sha256": _digest(gamma),
+        "gamma": gamma.tolist(),
+    }
+    path = Path(path)
+    with replacing(path) as handle:
+        handle.write(json.dumps(content).encode())
+    return path
+
+
+def load_draw(path: str | Path, Y: npt.ArrayLike | None = None) -> Labels:
+    """Read a draw back as an (n, c) indicator.
+
+    Args:
+        path: File written by `save_draw`.
+        Y: Full labels; when given, every shown label must be a true one.
+    """
+    path = check_file(Path(path))
+    with naming(path, "Draw again and save it."):
+        gamma, n_labels = _check_content(path, json.loads(path.read_bytes()))
+        observed = np.zeros((len(gamma), n_labels), dtype=np.uint8)
+    shown = np.flatnonzero(gamma >= 0)
+    observed[shown, gamma[shown]] = 1
+    if Y is not None:
+        _check_against(path, observed, np.asarray(Y))
+    return observed
+
+
+def _digest(gamma: npt.NDArray[Any]) -> str:
+    return hashlib.sha256(gamma.astype("<i4").tobytes()).hexdigest()
+
+
+def _check_content(path: Path, content: Any) -> tuple[npt.NDArray[np.int64], int]:
+    if not isinstance(content, dict) or "format" not in content:
+        raise ValueError(f"{path.name} must be a draw written by save_draw(); it is not. Give another file.")
+    if content["format"] != FORMAT:
+        raise ValueError(
+            f"{path.name} must have draw format {FORMAT}; it has {content['format']!r}. Update onepos to read it."
+        )
+    n_samples: Any = content.get("n_samples")
+    n_labels: Any = content.get("n_labels")
+    gamma: Any = content.get("gamma")
+    if not _are_whole(n_samples, n_labels) or not isinstance(gamma, list) or not _are_whole(*gamma):
+        raise ValueError(
+            f"{path.name} must hold n_samples, n_labels and gamma as whole numbers; it does not. Draw again."
+        )
+    if not len(gamma) == n_samples > 0 < n_labels or not all(-1 <= column < n_labels for column in gamma):
+        raise ValueError(
+            f"{path.name} must hold {n_samples} columns between -1 and {n_labels - 1} in gamma; it does not. "
+            "Draw again."
+        )
+    array = np.array(gamma, dtype=np.int64)
+    if _digest(array) != content.get("sha256"):
+        raise ValueError(
+            f"{path.name} has checksum {_digest(array)[:12]}…; expected {str(content.get('sha256'))[:12]}…. "
+            "It was changed after it was drawn; draw again or restore it."
+        )
+    return array, int(n_labels)
+
+
+def _are_whole(*values: Any) -> bool:
+    return all(type(value) is int for value in values)
+
+
+def _check_against(path: Path, observed: Labels, Y: npt.NDArray[Any]) -> None:
+    if Y.shape != observed.shape:
+        raise ValueError(
+            f"{path.name} must fit Y; it is for {observed.shape[0]} rows and {observed.shape[1]} labels, Y has "
+            f"{' × '.join(map(str, Y.shape))}. Use the draw of this data set."
+        )
+    wrong = np.argwhere((observed == 1) & (Y != 1))
+    if len(wrong):
+        row, column = wrong[0]
+        raise ValueError(
+            f"{path.name} must show only true labels; row {row} shows label {column}, which Y does not hold. "
+            "Use the draw of this data set, with its rows in the same order."
+        )

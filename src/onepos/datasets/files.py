@@ -1,0 +1,70 @@
+"""Opening, naming and replacing files: what every reader and writer of this room needs."""
+
+import gzip
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+
+@contextmanager
+def naming(path: Path, advice: str = "The file is damaged or of another kind; get it again.") -> Iterator[None]:
+    """Turn whatever goes wrong while reading a file into one ValueError that names the file.
+
+    Libraries meet a damaged file with errors of every type (zlib, struct, KeyError, MemoryError ...), which
+    mean nothing to the person who gave the file. Missing or forbidden files keep their own type.
+
+    Args:
+        path: The file being read.
+        advice: What to do, for errors that do not say it themselves.
+    """
+    try:
+        yield
+    except (ImportError, FileNotFoundError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
+        if isinstance(error, ValueError) and path.name in str(error):
+            raise
+        if isinstance(error, ValueError) and str(error).endswith("."):
+            raise ValueError(f"{path.name}: {error}") from error
+        what = str(error).strip().rstrip(".") or type(error).__name__
+        raise ValueError(f"{path.name} must be readable to its end; {what}. {advice}") from error
+
+
+def check_file(path: Path) -> Path:
+    """Say so when there is no such file."""
+    if path.is_dir():
+        raise ValueError(f"{path} must be a file; it is a folder. Name the file inside it.")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}. Check the name.")
+    return path
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """Open a file, or the content of a `.gz` file, for reading."""
+    if path.suffix.lower() == ".gz":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def strip_suffix(path: Path) -> str:
+    """Return the file's name without `.gz` and without its last suffix."""
+    return Path(path.name.removesuffix(".gz")).stem
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write to a temporary name beside `path` and rename at the end, so that no half-written file appears."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,141 @@
+"""NPZ: the layout onepos writes, and plain archives that hold `X` and `y`.
+
+`<name>.npz` holds `Y` (n × c, 0/1), `label_names`, and where known `train_idx`, `val_idx`, `test_idx`,
+`feature_names`, `observed`, `image_shape`, `source`. Dense features are in the same file as `X`; sparse ones
+in `<name>_X.npz` beside it, as `scipy.sparse.save_npz` writes them. Pickled content is never read.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from onepos.datasets.dataset import Dataset, Features, check_features
+from onepos.datasets.files import check_file, naming, replacing
+from onepos.datasets.labels import binarise
+
+PART_KEYS = {"train": "train_idx", "val": "val_idx", "test": "test_idx"}
+Arrays = Mapping[str, Any]
+
+
+def read_npz(path: str | Path) -> Dataset:
+    """Read a data set from an NPZ file.
+
+    Args:
+        path: `<name>.npz`, with `<name>_X.npz` beside it when the features are sparse.
+    """
+    path = check_file(Path(path))
+    arrays = _load_arrays(path)
+    X = _find_features(path, arrays)
+    with naming(path):
+        Y, label_names = _find_labels(path, arrays)
+        return Dataset(
+            name=path.stem,
+            X=X,
+            Y=Y,
+            label_names=label_names,
+            feature_names=_names(arrays, "feature_names"),
+            splits={part: arrays[key] for part, key in PART_KEYS.items() if key in arrays} or None,
+            source=str(arrays["source"]) if "source" in arrays else path.name,
+            image_shape=tuple(map(int, arrays["image_shape"])) if "image_shape" in arrays else None,
+            observed=arrays.get("observed"),
+        )
+
+
+def read_npz_features(path: Path) -> tuple[Features, tuple[str, ...] | None]:
+    """Read only the features of an NPZ file: `X`, a sparse matrix, or the file beside it."""
+    arrays = _load_arrays(check_file(path))
+    X = _load_sparse(path) if "indptr" in arrays else _find_features(path, arrays)
+    with naming(path):
+        return check_features(X), _names(arrays, "feature_names")
+
+
+def write_npz(dataset: Dataset, folder: str | Path) -> Path:
+    """Write `<name>.npz` (and `<name>_X.npz` for sparse features) into a folder.
+
+    Each file is written to a temporary name and renamed, the labels last: where `<name>.npz` exists, the
+    data set is complete.
+
+    Returns:
+        The path of `<name>.npz`.
+    """
+    if Path(dataset.name).name != dataset.name:
+        raise ValueError(f"the name must do as a file name; it is '{dataset.name}'. Rename the data set.")
+    path = Path(folder) / f"{dataset.name}.npz"
+    sparse_path = _sparse_path(path)
+    arrays: dict[str, Any] = {"Y": dataset.Y, "label_names": np.array(dataset.label_names, dtype=np.str_)}
+    for part, rows in (dataset.splits or {}).items():
+        arrays[f"{part}_idx"] = rows.astype(np.int32)
+    for key in ("feature_names", "image_shape", "observed", "source"):
+        value = getattr(dataset, key)
+        if value is not None and len(value):
+            arrays[key] = np.array(value)
+    if isinstance(dataset.X, sp.csr_array):
+        with replacing(sparse_path) as handle:
+            sp.save_npz(handle, dataset.X)
+    else:
+        arrays["X"] = dataset.X
+    with replacing(path) as handle:
+        np.savez_compressed(handle, **arrays)
+    if "X" in arrays:
+        sparse_path.unlink(missing_ok=True)
+    return path
+
+
+def _sparse_path(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_X.npz")
+
+
+def _load_arrays(path: Path) -> dict[str, Any]:
+    with naming(path):
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError(f"{path.name} must be an NPZ archive; it holds a single array. Use numpy.savez.")
+        with archive:
+            return {key: archive[key] for key in archive.files}
+
+
+def _find_features(path: Path, arrays: Arrays) -> Any:
+    if "X" in arrays:
+        return arrays["X"]
+    sparse_path = _sparse_path(path)
+    if sparse_path.exists():
+        return _load_sparse(sparse_path)
+    raise ValueError(
+        f"{path.name} must hold features as X, or have {sparse_path.name} beside it; it holds "
+        f"{', '.join(arrays) or 'nothing'}. Add the features."
+    )
+
+
+def _load_sparse(path: Path) -> Any:
+    with naming(path):
+        return sp.load_npz(path)
+
+
+def _find_labels(path: Path, arrays: Arrays) -> tuple[Any, tuple[str, ...]]:
+    key = "Y" if "Y" in arrays else "y"
+    if key not in arrays:
+        raise ValueError(
+            f"{path.name} must hold labels as Y (0/1 matrix) or y (vector); it holds {', '.join(arrays)}. Add them."
+        )
+    labels = arrays[key]
+    if labels.ndim == 1:
+        return binarise(_as_text(labels))
+    names = _names(arrays, "label_names")
+    if names is None and labels.ndim == 2:
+        names = tuple(f"label{column}" for column in range(labels.shape[1]))
+    return labels, names or ()
+
+
+def _names(arrays: Arrays, key: str) -> tuple[str, ...] | None:
+    return tuple(arrays[key].astype(str).ravel().tolist()) if key in arrays else None
+
+
+def _as_text(labels: Any) -> Any:
+    if labels.dtype.kind == "f":
+        if not (np.floor(labels) == labels).all():
+            raise ValueError("y must name one label per row; it holds fractions or NaN. Give whole numbers or text.")
+        labels = labels.astype(np.int64)
+    return labels.astype(str)

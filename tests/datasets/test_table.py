@@ -1,0 +1,186 @@
+import gzip
+import re
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onepos.datasets import read_table
+
+ONE = "a,b,kind\n1,2.5,cat\n-3,1e2,dog\n0,0,\n4,5,cat\n"
+SEVERAL = "kind,a\ncat; dog,1\n,2\ndog;dog,3\n"
+COLUMNS = "id,a,label_cat,label_dog,b\nr1,1,0,1,7\nr2,2,1,1,8\n"
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="t.csv"):
+        path = tmp_path / name
+        data = text.encode() if isinstance(text, str) else text
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+        return path
+
+    return write
+
+
+def test_one_label_per_cell(write):
+    data = read_table(write(ONE), label="kind")
+    np.testing.assert_array_equal(data.X, [[1, 2.5], [-3, 100], [0, 0], [4, 5]])
+    np.testing.assert_array_equal(data.Y, [[1, 0], [0, 1], [0, 0], [1, 0]])
+    assert data.label_names == ("cat", "dog")
+    assert data.feature_names == ("a", "b")
+
+
+def test_several_labels_per_cell(write):
+    data = read_table(write(SEVERAL), label="kind", separator=";")
+    np.testing.assert_array_equal(data.Y, [[1, 1], [0, 0], [0, 1]])
+
+
+@pytest.mark.parametrize("columns", ["label_*", ["label_cat", "label_dog"], ["*_dog", "label_c*"]])
+def test_indicator_columns(write, columns):
+    data = read_table(write(COLUMNS), label_columns=columns, drop="id")
+    np.testing.assert_array_equal(data.Y, [[0, 1], [1, 1]])
+    np.testing.assert_array_equal(data.X, [[1, 7], [2, 8]])
+    assert data.label_names == ("label_cat", "label_dog")
+
+
+def test_number_labels_are_sorted_as_numbers(write):
+    data = read_table(write("a,y\n1,10\n2,9\n3,\n"), label="y")
+    assert data.label_names == ("9", "10")
+
+
+def test_missing_markers_are_labels_in_the_label_column(write):
+    data = read_table(write("a,y\n1,NA\n2,None\n3,nan\n"), label="y")
+    assert data.label_names == ("NA", "None", "nan")
+    assert data.Y.sum() == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("t.tsv", lambda text: text.replace(",", "\t")),
+        ("t.csv", lambda text: text.replace(",", ";")),
+        ("t.csv.gz", lambda text: text),
+        ("t.tsv.gz", lambda text: text.replace(",", "\t")),
+        ("T.CSV", lambda text: text.replace("\n", "\r\n")),
+        ("t.csv", lambda text: "\ufeff" + text),
+        ("t.csv", lambda text: text.replace("1,2.5", '"1","2.5"').replace("cat", '"cat"')),
+    ],
+)
+def test_other_ways_to_write_the_same_table(write, name, change):
+    expected = read_table(write(ONE, "plain.csv"), label="kind")
+    data = read_table(write(change(ONE), name), label="kind")
+    np.testing.assert_array_equal(data.X, expected.X)
+    np.testing.assert_array_equal(data.Y, expected.Y)
+    assert data.feature_names == expected.feature_names
+
+
+def test_parquet_with_text_lists_and_indicators(tmp_path):
+    frame = pd.DataFrame(
+        {
+            "a": [1, 2, 3],
+            "b": pd.array([1.5, 2.5, 3.5], dtype="Float32"),
+            "kind": ["x", None, "y"],
+            "tags": [["x", "y"], [], ["y"]],
+            "number": [3, 1, 3],
+            "is_x": [True, False, True],
+        }
+    )
+    path = tmp_path / "t.parquet"
+    frame.to_parquet(path)
+    others = {"kind", "tags", "number", "is_x"}
+    text = read_table(path, label="kind", drop=sorted(others - {"kind"}))
+    np.testing.assert_array_equal(text.X, [[1, 1.5], [2, 2.5], [3, 3.5]])
+    np.testing.assert_array_equal(text.Y, [[1, 0], [0, 0], [0, 1]])
+    lists = read_table(path, label="tags", drop=sorted(others - {"tags"}))
+    np.testing.assert_array_equal(lists.Y, [[1, 1], [0, 0], [0, 1]])
+    assert read_table(path, label="number", drop=["kind", "tags", "is_x"]).label_names == ("1", "3")
+    flags = read_table(path, label_columns=["is_x"], drop=["kind", "tags", "number"])
+    np.testing.assert_array_equal(flags.Y, [[1], [0], [1]])
+
+
+def test_missing_pyarrow_names_the_extra(write, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"needs pyarrow, .* pip install 'onepos\[parquet\]'"):
+        read_table(write("", "t.parquet"), label="kind")
+
+
+KIND = {"label": "kind"}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "sentence"),
+    [
+        (
+            ONE,
+            {},
+            "t.csv needs either a label column or label columns; none given. Name one: its columns are a, b, kind",
+        ),
+        (ONE, KIND | {"label_columns": "a"}, "t.csv needs either a label column or label columns; both given."),
+        (ONE, {"label": "knid"}, "t.csv has no column 'knid'; did you mean 'kind'?"),
+        (ONE, KIND | {"drop": "zzz"}, "t.csv has no column 'zzz'; known: a, b, kind."),
+        (ONE, {"label_columns": "label_*"}, "t.csv has no column 'label_*'; known: a, b, kind."),
+        (ONE, {"label_columns": "a"}, "t.csv, line 2: features must be numbers; column 'kind' holds 'cat'. Leave the"),
+        ("a,kind\n1,x\n1,y\nhigh,x\n", KIND, "t.csv, line 4: features must be numbers; column 'a' holds 'high'."),
+        ("a,kind\n1,x\n\n,y\n", KIND, "t.csv, line 4: every feature must be known; column 'a' is empty. Fill it,"),
+        ("a,kind\n1,x\nNaN,y\n", KIND, "t.csv, line 3: every feature must be known; column 'a' is empty."),
+        ("a,kind\n1,x\n1e99,y\n", KIND, "t.csv: X must be finite; row 1, column 0 is inf."),
+        ("a,b,kind\n1,2,x\n1,2\n", KIND, "t.csv, line 3: a row must hold 3 cells like the first line; it holds 2."),
+        ("a,kind\n1,x,7\n", KIND, "t.csv, line 2: a row must hold 2 cells like the first line; it holds 3."),
+        ("a,kind\n1,x\n1,x,7\n", KIND, "Expected 2 fields in line 3, saw 3"),
+        ('a,kind\n1,"x\n2,y\n', KIND, "t.csv must be readable to its end; "),
+        ("a,a,kind\n1,2,x\n", KIND, "t.csv must name its columns differently; 'a' is both column 1 and 2. Rename one."),
+        ("", KIND, "t.csv must start with a line of column names; it is empty."),
+        ("a,kind\n", KIND, "t.csv must hold at least one row; it holds none."),
+        ("a,kind\n1,\n2,\n", KIND, "t.csv: there must be at least one label; every label cell is empty."),
+        ("kind\nx\n", KIND, "t.csv: X must be a matrix with at least one row and one column; its shape is (1, 0)."),
+        (b"a,kind\n1,\xff\xfe\n", KIND, "t.csv must be readable to its end; 'utf-8' codec can't decode"),
+        (
+            "a,l\n1,0\n2,3\n",
+            {"label_columns": ["l"]},
+            "t.csv, line 3: label columns must hold 0 or 1; column 'l' holds 3. Correct it,",
+        ),
+        ("a,l\n1,0\n,1\n2,\n", {"label_columns": ["l"]}, "line 3: every feature must be known"),
+        (
+            "a,l\n1,0\n2,\n",
+            {"label_columns": ["l"]},
+            "t.csv, line 3: label columns must hold 0 or 1; column 'l' holds nan.",
+        ),
+    ],
+)
+def test_wrong_tables_are_told_with_their_line(write, text, options, sentence):
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        read_table(write(text), **options)
+
+
+def test_lines_are_counted_across_quoted_line_breaks(write):
+    with pytest.raises(ValueError, match="line 5: every feature must be known"):
+        read_table(write('a,kind\n1,"x\ny"\n2,z\n,x\n'), label="kind")
+
+
+cells = st.lists(st.sampled_from(["red", "blue", "light green", "7", "ä"]), max_size=3)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.floats(width=32, allow_nan=False, allow_infinity=False), cells), min_size=1, max_size=8))
+def test_written_tables_come_back(folder, rows):
+    path = folder / "t.csv"
+    pd.DataFrame({"f": [row[0] for row in rows], "tags": ["|".join(row[1]) for row in rows]}).to_csv(path, index=False)
+    names = sorted({name for _, tags in rows for name in tags})
+    if not names:
+        with pytest.raises(ValueError, match="every label cell is empty"):
+            read_table(path, label="tags", separator="|")
+        return
+    data = read_table(path, label="tags", separator="|")
+    assert sorted(data.label_names) == names
+    for row, (value, tags) in enumerate(rows):
+        assert data.X[row, 0] == np.float32(value)
+        assert {data.label_names[j] for j in np.flatnonzero(data.Y[row])} == set(tags)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("table")

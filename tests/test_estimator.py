@@ -1,0 +1,319 @@
+"""SinglePositiveClassifier: what goes in, what comes out, what is refused."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.metrics import label_ranking_average_precision_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from torch import nn
+
+from onepos import CRISP, SinglePositiveClassifier
+from onepos.metrics import average_precision
+
+
+def classifier(method="crisp", **parameters):
+    return SinglePositiveClassifier(method, **({"epochs": 5, "random_state": 0} | parameters))
+
+
+def test_shapes_and_ranges(toy):
+    X, Y, observed = toy
+    model = classifier().fit(X, observed)
+    logits, probability, predicted = model.decision_function(X), model.predict_proba(X), model.predict(X)
+    assert logits.shape == probability.shape == predicted.shape == (60, 4)
+    assert predicted.dtype == np.int64
+    np.testing.assert_allclose(probability, 1 / (1 + np.exp(-logits)))
+    np.testing.assert_array_equal(predicted, probability > 0.5)
+    assert model.score(X, Y) == pytest.approx(label_ranking_average_precision_score(Y, logits))
+    assert model.classes_.tolist() == [0, 1, 2, 3]
+    assert model.class_prior_.shape == model.thresholds_.shape == (4,)
+    assert (model.class_prior_interval_[:, 0] <= model.class_prior_).all()
+    assert (model.class_prior_interval_[:, 1] >= model.class_prior_).all()
+    assert len(model.history_.loss) == 5
+
+
+def test_probabilities_stay_strictly_inside(toy):
+    X, _, observed = toy
+    model = classifier("an", epochs=2).fit(X, observed)
+    with torch.no_grad():
+        model.method_.head.bias.copy_(torch.tensor([1e4, -1e4, 0, 0]))
+    probability = model.predict_proba(X)
+    assert ((probability > 0) & (probability < 1)).all()
+
+
+@pytest.mark.parametrize("form", ["ints", "strings", "series", "categories", "objects", "list"])
+def test_a_vector_of_labels(toy, form):
+    X, _, observed = toy
+    index = observed.argmax(1)
+    words = np.array(["ant", "bee", "cat", "dog"])[index]
+    y = {
+        "ints": index * 10,
+        "strings": words,
+        "series": pd.Series(words),
+        "categories": pd.Series(words, dtype="category"),
+        "objects": words.astype(object),
+        "list": words.tolist(),
+    }[form]
+    model = classifier("an").fit(X, y)
+    expected = [0, 10, 20, 30] if form == "ints" else ["ant", "bee", "cat", "dog"]
+    assert model.classes_.tolist() == expected
+    reference = classifier("an").fit(X, observed)
+    np.testing.assert_array_equal(model.predict_proba(X), reference.predict_proba(X))
+    assert model.score(X, y) == pytest.approx(average_precision(observed, reference.decision_function(X)))
+
+
+def test_indicator_forms_agree_and_frames_name_the_classes(toy):
+    X, _, observed = toy
+    reference = classifier("an").fit(X, observed).predict_proba(X)
+    for y in (observed.tolist(), sp.csr_array(observed), observed.astype(bool), observed.astype(float)):
+        np.testing.assert_array_equal(classifier("an").fit(X, y).predict_proba(X), reference)
+    frame = pd.DataFrame(observed, columns=list("wxyz"))
+    model = classifier("an").fit(X, frame)
+    assert model.classes_.tolist() == list("wxyz")
+    turned = frame[["z", "w", "y", "x"]]
+    assert model.score(X, turned) == pytest.approx(model.score(X, observed)), "columns are matched by name"
+
+
+def test_sparse_and_frames_of_features(toy):
+    X, _, observed = toy
+    X = X * (np.abs(X) > 0.5)
+    dense = classifier().fit(X, observed)
+    sparse = classifier().fit(sp.csr_array(X), observed)
+    np.testing.assert_allclose(sparse.predict_proba(sp.csr_array(X)), dense.predict_proba(X), atol=1e-4)
+    frame = pd.DataFrame(X, columns=[f"feature {k}" for k in range(8)])
+    named = classifier().fit(frame, observed)
+    assert named.feature_names_in_.tolist() == frame.columns.tolist()
+    np.testing.assert_allclose(named.predict_proba(frame), dense.predict_proba(X), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("scale", "changes"), [("standard", False), ("none", True)])
+def test_standardisation(toy, scale, changes):
+    X, _, observed = toy
+    first = classifier("an", scale=scale).fit(X, observed).predict_proba(X)
+    second = classifier("an", scale=scale).fit(1000 * X + 5, observed).predict_proba(1000 * X + 5)
+    assert np.allclose(first, second, atol=1e-3) != changes
+
+
+@pytest.mark.parametrize("network", ["linear", "mlp", "bottleneck", nn.Sequential(nn.Linear(8, 5), nn.Tanh())])
+def test_networks(toy, network):
+    X, _, observed = toy
+    model = classifier("an", network=network, hidden=(16, 8), lr=0.01, epochs=20).fit(X, observed)
+    assert model.score(X, observed) > 0.6
+    assert model.network is network, "fit leaves parameters as they are"
+
+
+def test_a_batch_larger_than_the_data_and_one_row(toy):
+    X, _, observed = toy
+    assert classifier(batch_size=999).fit(X, observed).predict(X).shape == (60, 4)
+    one = classifier("an").fit(X[:1], ["a"])
+    assert one.predict_proba(X).shape == (60, 1)
+
+
+def test_any_number_of_positives(toy):
+    X, Y, _observed = toy
+    partial = Y.copy()
+    partial[::3] = 0
+    model = classifier(positives="any").fit(X, partial)
+    assert np.isfinite(model.predict_proba(X)).all()
+    labels = np.array(["a", "b", None, "c"], dtype=object)[np.arange(60) % 4]
+    model = classifier(positives="any").fit(X, labels)
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    numbers = np.where(np.arange(60) % 4 == 0, np.nan, np.arange(60) % 4)
+    assert classifier(positives="any").fit(X, numbers).classes_.tolist() == [1, 2, 3]
+
+
+def test_full_and_single_validation(toy):
+    X, Y, observed = toy
+    full = classifier(epochs=8).fit(X[:40], observed[:40], validation=(X[40:], Y[40:]))
+    single = classifier(epochs=8).fit(X[:40], observed[:40], validation=(X[40:], observed[40:].argmax(1)))
+    assert full.history_.validation != single.history_.validation
+    for model, labels in ((full, Y), (single, observed)):
+        best = model.history_.best_epoch
+        assert model.history_.validation[best] == pytest.approx(
+            average_precision(labels[40:], model.decision_function(X[40:])), abs=1e-6
+        )
+
+
+def test_resume_through_the_estimator(toy, tmp_path):
+    X, _, observed = toy
+
+    def stop(epoch, _):
+        if epoch == 2:
+            raise KeyboardInterrupt
+
+    straight = classifier(epochs=6).fit(X, observed)
+    with pytest.raises(KeyboardInterrupt):
+        classifier(epochs=6).fit(X, observed, checkpoint=tmp_path / "c", on_epoch=stop)
+    resumed = classifier(epochs=6).fit(X, observed, checkpoint=tmp_path / "c")
+    np.testing.assert_array_equal(straight.decision_function(X), resumed.decision_function(X))
+
+
+def test_never_observed_label_warns_and_its_prior_is_unknown(toy):
+    X, _, observed = toy
+    observed = observed.copy()
+    observed[observed[:, 2] == 1] = [1, 0, 0, 0]
+    frame = pd.DataFrame(observed, columns=["ant", "bee", "cat", "dog"])
+    with pytest.warns(UserWarning, match=r"1 of 4 labels are never observed \('cat'\): their class prior is unknown"):
+        model = classifier().fit(X, frame)
+    assert np.isnan(model.class_prior_).tolist() == [False, False, True, False]
+    assert np.isnan(model.class_prior_interval_[2]).all()
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+class TestScikitLearn:
+    def test_clone_and_pickle(self, toy):
+        X, _, observed = toy
+        model = classifier(CRISP(delta=0.05), network=nn.Linear(8, 3)).fit(X, observed)
+        twin = clone(model)
+        assert not hasattr(twin, "network_")
+        assert twin.method.delta == 0.05
+        np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(X), model.predict_proba(X))
+
+    def test_grid_search_over_a_parameter_of_the_method_in_a_pipeline(self, toy):
+        X, _, observed = toy
+        pipeline = make_pipeline(MinMaxScaler(), classifier(CRISP(warmup=1), epochs=2))
+        search = GridSearchCV(pipeline, {"singlepositiveclassifier__method__delta": [0.01, 0.1]}, cv=2)
+        search.fit(pd.DataFrame(X), observed)
+        assert search.best_params_["singlepositiveclassifier__method__delta"] in (0.01, 0.1)
+        assert search.predict(pd.DataFrame(X)).shape == (60, 4)
+
+    def test_parameters_of_a_method_given_by_name(self, toy):
+        X, _, observed = toy
+        search = GridSearchCV(classifier("crisp", epochs=2), {"method__delta": [0.01, 0.1]}, cv=2).fit(X, observed)
+        assert search.best_estimator_.method_.delta in (0.01, 0.1)
+        model = classifier("crisp").set_params(method="crisp-3ep", method__lam=0.5)
+        assert (model.method.every, model.method.lam) == (3, 0.5)
+        with pytest.raises(ValueError, match="Invalid parameter 'lambda'"):
+            classifier("crisp").set_params(method__lambda=1)
+
+    def test_cross_val_predict(self, toy):
+        X, _, observed = toy
+        out = cross_val_predict(classifier("an", epochs=2), X, observed, cv=3, method="predict_proba")
+        assert out.shape == (60, 4)
+
+    def test_seeds(self, toy):
+        X, _, observed = toy
+
+        def fitted(state):
+            return classifier("an", random_state=state, epochs=2).fit(X, observed).predict_proba(X)
+
+        np.testing.assert_array_equal(fitted(3), fitted(3))
+        assert not np.array_equal(fitted(3), fitted(4))
+        assert not np.array_equal(fitted(None), fitted(None))
+        np.testing.assert_array_equal(fitted(np.random.RandomState(0)), fitted(np.random.RandomState(0)))
+
+    def test_not_fitted(self):
+        with pytest.raises(NotFittedError):
+            classifier().predict(np.ones((2, 3)))
+        with pytest.raises(NotFittedError):
+            classifier().save("nowhere")
+
+
+def with_value(matrix, row, column, value):
+    changed = np.array(matrix, dtype=float)
+    changed[row, column] = value
+    return changed
+
+
+class TestBadInput:
+    """Every row of the design's table of bad input that reaches `fit`: one sentence, asserted."""
+
+    def refused(self, sentence, X, y, kind=ValueError, fit=None, **parameters):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with pytest.raises(kind, match=sentence):
+                classifier(**parameters).fit(X, y, **(fit or {}))
+
+    def test_features(self, toy):
+        X, _, observed = toy
+        self.refused(
+            r"X must be finite; row 3, column 7 holds NaN\. Fill in or drop", with_value(X, 3, 7, np.nan), observed
+        )
+        self.refused(r"X must be finite; row 0, column 1 holds inf\.", with_value(X, 0, 1, -np.inf), observed)
+        bad = sp.csr_array(with_value(X * (X > 0), 5, 2, np.nan))
+        self.refused(r"X must be finite; row 5, column 2 holds NaN\.", bad, observed)
+        self.refused("Expected 2D array, got 1D array", X[:, 0], observed)
+        self.refused("Found array with 0 sample", X[:0], observed[:0])
+        self.refused("Found array with 0 feature", X[:, :0], observed)
+
+    def test_huge_but_finite_features_are_fine(self, toy):
+        X, _, observed = toy
+        assert np.isfinite(classifier("an").fit(X * 1e300, observed).predict_proba(X * 1e300)).all()
+
+    def test_number_of_features_at_prediction(self, toy):
+        X, _, observed = toy
+        with pytest.raises(ValueError, match="X has 7 features, but SinglePositiveClassifier is expecting 8 features"):
+            classifier("an").fit(X, observed).predict(X[:, :7])
+
+    def test_labels(self, toy):
+        X, Y, observed = toy
+        crowded = int(np.argmax(Y.sum(1) > 1))
+        count = Y[crowded].sum()
+        self.refused(
+            rf"y must hold exactly one positive label per row; row {crowded} holds {count}\. "
+            r"Draw one with draw_single_positive\(\), or pass positives='any'",
+            X,
+            np.where(np.arange(60)[:, None] < crowded, observed, Y),
+        )
+        self.refused(
+            "row 4 holds none. Drop the row, or pass positives='any'", X, with_value(observed, 4, slice(None), 0)
+        )
+        self.refused(
+            r"an indicator y must hold only 0 and 1; row 2, column 1 holds .*-1", X, with_value(observed, 2, 1, -1)
+        )
+        self.refused(
+            "row 6 holds none \\(NaN\\). Drop the row", X, with_value(np.arange(60)[:, None] % 3, 6, 0, np.nan).ravel()
+        )
+        self.refused("X and y must have the same number of rows; X has 60, y has 59", X, observed[:59])
+        self.refused("requires y to be passed, but the target y is None", X, None)
+        self.refused("Unknown label type: continuous", X, np.linspace(0, 1, 60))
+        self.refused("y must be a vector of labels or an indicator matrix; got 3 dimensions", X, np.ones((60, 2, 2)))
+        self.refused("every row is without", X, np.full(60, np.nan), positives="any")
+        self.refused("must hold at least one label", X, np.ones((60, 0)))
+
+    def test_column_vector_warns(self, toy):
+        X, _, observed = toy
+        with pytest.warns(DataConversionWarning, match="A column-vector y was passed"):
+            classifier("an", epochs=1).fit(X, observed.argmax(1)[:, None])
+
+    def test_validation(self, toy):
+        X, Y, observed = toy
+        self.refused("validation must be a pair", X, observed, fit={"validation": X})
+        self.refused(
+            "Y must have one column per label, 4 in all; it has 3", X, observed, fit={"validation": (X, Y[:, :3])}
+        )
+        words = np.array(["ant", "bee", "cat", "dog"])[observed.argmax(1)]
+        wrong = words.copy()
+        wrong[7] = "eel"
+        self.refused(
+            r"every label must be one the model was fitted with; row 7 holds .*eel",
+            X,
+            words,
+            fit={"validation": (X, wrong)},
+        )
+
+    @pytest.mark.parametrize(
+        ("parameters", "sentence"),
+        [
+            ({"method": "cirsp"}, "unknown method 'cirsp'; did you mean 'crisp'?"),
+            ({"method": "zzzz"}, "unknown method 'zzzz'; choose from an, crisp"),
+            ({"network": "mpl"}, "unknown network 'mpl'; did you mean 'mlp'?"),
+            ({"scale": "minmax"}, "scale must be 'standard' or 'none'; got 'minmax'"),
+            ({"positives": "many"}, "positives must be 'single' or 'any'; got 'many'"),
+            ({"bias_init": "prior"}, "bias_init must be 'frequency' or 'zero'; got 'prior'"),
+            ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
+            ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1; got 2.5"),
+            ({"lr": -1}, "lr must not be negative; got -1"),
+            ({"precision": "16"}, "precision must be '32' or 'bf16'; got '16'"),
+        ],
+    )
+    def test_parameters(self, toy, parameters, sentence):
+        self.refused(sentence, toy[0], toy[2], **parameters)

@@ -1,0 +1,147 @@
+"""A saved model: the same predictions back, no pickle, and a reason for every refusal."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import nn
+
+from onepos import CRISP, SinglePositiveClassifier
+from onepos.methods import AN
+
+
+@pytest.fixture
+def fitted(toy):
+    X, Y, observed = toy
+    frame = pd.DataFrame(X, columns=[f"f{k}" for k in range(8)])
+    labels = pd.DataFrame(observed, columns=["ant", "bee", "cat", "dog"])
+    model = SinglePositiveClassifier(CRISP(delta=0.02, warmup=1), hidden=(12, 5), epochs=3, random_state=1)
+    return model.fit(frame, labels, validation=(frame, Y)), frame
+
+
+def test_round_trip(fitted, tmp_path):
+    model, X = fitted
+    model.save(tmp_path / "deep" / "model")
+    twin = SinglePositiveClassifier.load(tmp_path / "deep" / "model")
+    assert sorted(path.name for path in (tmp_path / "deep" / "model").iterdir()) == ["model.json", "model.safetensors"]
+    np.testing.assert_array_equal(twin.predict_proba(X), model.predict_proba(X))
+    np.testing.assert_array_equal(twin.predict(X), model.predict(X))
+    for name in ("classes_", "class_prior_", "class_prior_interval_", "thresholds_", "feature_names_in_"):
+        np.testing.assert_array_equal(getattr(twin, name), getattr(model, name))
+    assert twin.history_ == model.history_
+    assert twin.method_.get_params() == model.method_.get_params()
+    assert twin.get_params()["hidden"] == (12, 5)
+    twin.fit(X, ["a", "b"] * 30)  # a loaded model can be fitted anew
+
+
+@pytest.mark.parametrize("classes", [[3, 1, 7, 2], [True, False, True, False], [1.0, 2.0, 1.0, 3.0]])
+def test_classes_keep_their_type(toy, tmp_path, classes):
+    X = toy[0]
+    y = np.array(classes)[np.arange(60) % 4]
+    model = SinglePositiveClassifier("an", epochs=1, scale="none", network="linear").fit(X, y)
+    model.save(tmp_path)
+    twin = SinglePositiveClassifier.load(tmp_path)
+    assert twin.classes_.dtype == model.classes_.dtype
+    assert twin.classes_.tolist() == model.classes_.tolist()
+    assert twin.scaling_ is None
+
+
+def test_unknown_prior_survives(toy, tmp_path):
+    X, _, observed = toy
+    observed = observed.copy()
+    observed[observed[:, 1] == 1] = [1, 0, 0, 0]
+    with pytest.warns(UserWarning, match="never observed"):
+        SinglePositiveClassifier(epochs=4).fit(X, observed).save(tmp_path)
+    assert json.loads((tmp_path / "model.json").read_text())["class_prior"][1] is None
+    assert np.isnan(SinglePositiveClassifier.load(tmp_path).class_prior_[1])
+
+
+class OwnMethod(AN):
+    """Someone's own method."""
+
+
+def test_own_network_and_method_are_passed_again(toy, tmp_path):
+    X, _, observed = toy
+    mine = nn.Sequential(nn.Linear(8, 4), nn.Tanh())
+    model = SinglePositiveClassifier(OwnMethod(), network=mine, epochs=1, random_state=np.random.RandomState(0))
+    model.fit(X, observed).save(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"this model has a network of your own; pass it again: load\(folder, network=…\)"
+    ):
+        SinglePositiveClassifier.load(tmp_path)
+    with pytest.raises(ValueError, match="fitted with a method of your own, OwnMethod; pass it again"):
+        SinglePositiveClassifier.load(tmp_path, network=mine)
+    twin = SinglePositiveClassifier.load(tmp_path, network=mine, method=OwnMethod())
+    np.testing.assert_array_equal(twin.predict_proba(X), model.predict_proba(X))
+
+
+class TestRefused:
+    @pytest.fixture
+    def folder(self, fitted, tmp_path):
+        fitted[0].save(tmp_path / "model")
+        return tmp_path / "model"
+
+    def load(self, folder, sentence, kind=ValueError):
+        with pytest.raises(kind, match=sentence):
+            SinglePositiveClassifier.load(folder)
+
+    def change(self, folder, **facts):
+        path = folder / "model.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+
+    def test_not_a_model(self, folder, tmp_path):
+        self.load(tmp_path, "must hold model.json; there is none", FileNotFoundError)
+        (folder / "model.safetensors").unlink()
+        self.load(folder, "must hold model.safetensors; there is none. Copy the whole folder", FileNotFoundError)
+
+    def test_newer(self, folder):
+        self.change(folder, format=99, onepos="9.9")
+        self.load(folder, "must be of format 1 or older; it is of format 99, written by onepos 9.9. Upgrade onepos")
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', "\udcff"])
+    def test_corrupt_facts(self, folder, text):
+        (folder / "model.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+        self.load(folder, "must be a model file of onepos; it can not be read")
+
+    def test_corrupt_weights(self, folder):
+        weights = folder / "model.safetensors"
+        content = bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        self.load(folder, "must have the checksum written in model.json, .*; it has .* damaged or from another model")
+
+    def test_parts_that_do_not_fit(self, folder):
+        self.change(folder, n_features=5)
+        self.load(folder, "its parts do not fit together")
+
+    def test_unknown_method_runs_no_code(self, folder):
+        self.change(folder, method={"class": "os.system", "parameters": {"command": "touch /tmp/pwned"}})
+        self.load(folder, "fitted with a method of your own, os.system")
+
+    def test_pickle_is_never_read(self, folder):
+        import hashlib
+        import pickle
+
+        evil = pickle.dumps({"network.0.weight": 1})
+        (folder / "model.safetensors").write_bytes(evil)
+        self.change(folder, sha256=hashlib.sha256(evil).hexdigest())
+        self.load(folder, "model.safetensors must be a safetensors file; it is not")
+
+
+def test_a_failed_save_leaves_the_old_model(fitted, tmp_path, monkeypatch):
+    model, _X = fitted
+    model.save(tmp_path / "model")
+    shutil.copytree(tmp_path / "model", tmp_path / "copy")
+    import os
+
+    def full_disk(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        model.save(tmp_path / "model")
+    for path in (tmp_path / "copy").iterdir():
+        assert (tmp_path / "model" / path.name).read_bytes() == path.read_bytes()
+    assert len(list((tmp_path / "model").iterdir())) == 2

@@ -1,0 +1,24 @@
+"""scikit-learn's own checks, on every method that tabular data can run without more than X and y."""
+
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from onepos import SinglePositiveClassifier
+from onepos.methods import METHODS
+
+SPARSE = "wants 1-D predictions for a 1-D y; predict gives an (n, c) indicator always (sparse X: see test_estimator)"
+EXPECTED_FAILURES = {"check_estimator_sparse_array": SPARSE, "check_estimator_sparse_matrix": SPARSE}
+
+CANDIDATES = [name for name, factory in METHODS.items() if not factory().requires]
+
+
+@parametrize_with_checks(
+    [SinglePositiveClassifier(name, epochs=4) for name in CANDIDATES],
+    expected_failed_checks=lambda estimator: EXPECTED_FAILURES,
+    xfail_strict=True,
+)
+def test_scikit_learn(estimator, check):
+    check(estimator)
+
+
+def test_every_method_is_checked_or_needs_more():
+    assert {name for name in METHODS if name not in CANDIDATES} == {"crisp-val"}

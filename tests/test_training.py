@@ -1,0 +1,221 @@
+"""The loop: what it promises beyond the laws of the contract."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from onepos.losses import assume_negative
+from onepos.method import Method
+from onepos.methods import AN, CRISP
+from onepos.runtime import Direct, choose_device, open_runtime, seeded
+from onepos.samples import as_samples
+from onepos.training import Learner, Plan, Validation, predict_logits, train
+
+
+def go(method, toy, plan, **options):
+    X, _, observed = toy
+    learner = Learner(nn.Identity(), method)
+    return learner, train(learner, as_samples(X), observed, X.shape[1], plan, **options)
+
+
+def plan(**changes):
+    return Plan(**({"epochs": 5, "batch_size": 16, "lr": 0.01, "device": "cpu"} | changes))
+
+
+def test_head_starts_at_the_observed_frequencies(toy):
+    learner, _ = go(AN(), toy, plan(lr=0.0, epochs=1))
+    share = (toy[2].sum(0) + 0.5) / 61
+    np.testing.assert_allclose(learner.method.head.bias.detach(), np.log(share / (1 - share)), rtol=1e-5)
+    zero, _ = go(AN(), toy, plan(lr=0.0, epochs=1, bias_init="zero"))
+    assert (zero.method.head.bias == 0).all()
+    torch.testing.assert_close(zero.method.head.weight * 0.1, learner.method.head.weight)
+    with pytest.raises(ValueError, match="bias_init must be 'frequency' or 'zero'; got 'one'"):
+        go(AN(), toy, plan(bias_init="one"))
+
+
+def test_a_label_nobody_observed_starts_low_but_finite(toy):
+    X, Y, observed = toy
+    observed = observed.copy()
+    observed[:, 1] = 0
+    learner, _ = go(AN(), (X, Y, observed), plan(lr=0.0, epochs=1))
+    assert learner.method.head.bias.argmin() == 1
+    assert torch.isfinite(learner.method.head.bias).all()
+
+
+def test_best_epoch_is_kept(toy):
+    X, Y, observed = toy
+    snapshots = {}
+
+    def remember(epoch, history):
+        snapshots[epoch] = learner.method.head.weight.detach().clone()
+
+    learner = Learner(nn.Identity(), AN())
+    validation = Validation(as_samples(X), Y, True)
+    history = train(
+        learner, as_samples(X), observed, 8, plan(epochs=12, lr=0.3), validation=validation, on_epoch=remember
+    )
+    assert history.best_epoch == int(np.argmax(history.validation)) < 11
+    assert torch.equal(learner.method.head.weight, snapshots[history.best_epoch])
+
+
+def test_selection_by_a_metric_where_lower_is_better(toy):
+    X, Y, _ = toy
+    validation = Validation(as_samples(X), Y, True)
+    _, history = go(AN(), toy, plan(epochs=12, lr=0.3, select="hamming_loss"), validation=validation)
+    assert history.best_epoch == int(np.argmin(history.validation))
+
+
+def test_warm_up_epochs_are_not_kept(toy):
+    X, Y, _ = toy
+    validation = Validation(as_samples(X), Y, True)
+    _, history = go(CRISP(warmup=4), toy, plan(epochs=6), validation=validation)
+    assert history.best_epoch >= 4
+    _, history = go(CRISP(warmup=9), toy, plan(epochs=6), validation=validation)
+    assert history.best_epoch == 5, "nothing but warm-up: the last epoch"
+
+
+def test_history_holds_the_priors_of_each_epoch(toy):
+    _, history = go(CRISP(warmup=2), toy, plan(epochs=4))
+    assert [entry[0] is None for entry in history.prior] == [True, False, False, False]
+    assert history.best_epoch == 3
+    assert len(history.loss) == len(history.seconds) == 4
+    assert go(AN(), toy, plan())[1].prior == []
+
+
+def test_weight_decay_spares_the_biases(toy):
+    learner, _ = go(AN(), toy, plan())
+    from onepos.training import _optimizer
+
+    groups = _optimizer(learner, plan(weight_decay=0.1)).param_groups
+    assert {p.ndim: group["weight_decay"] for group in groups for p in group["params"]} == {2: 0.1, 1: 0.0}
+
+
+class Memory(Method):
+    """Counts how often each row was seen and remembers its first score; a parameter of its own learns faster."""
+
+    seen: Tensor
+
+    def setup(self, train):
+        self.register_buffer("seen", torch.zeros(train.n_samples, 1))
+        self.extra = nn.Parameter(torch.zeros(train.n_labels))
+        assert train.features().shape == (60, 8)
+        assert ((train.scores() > 0) & (train.scores() < 1)).all()
+        self.n = train.n_samples
+
+    def loss(self, features, batch):
+        loss = assume_negative(self(features[0]) + self.extra, batch.observed)
+        return loss, {"seen": self.seen[batch.index] + 1}
+
+    def lr_factor(self, name):
+        return 10.0 if name == "extra" else 1.0
+
+
+def test_memory_is_scattered_by_index_once_per_epoch(toy):
+    learner, _ = go(Memory(), toy, plan(epochs=3, batch_size=7))
+    assert (learner.method.seen == 3).all()
+
+
+def test_learning_rate_factor(toy):
+    """Adam's first step is the learning rate itself, whatever the gradient."""
+    learner, _ = go(Memory(), toy, plan(epochs=1, batch_size=60))
+    torch.testing.assert_close(learner.method.extra.abs(), torch.full((4,), 0.1))
+
+
+def test_divergence_is_reported(toy):
+    _X, _, _observed = toy
+
+    class Explodes(AN):
+        def loss(self, features, batch):
+            return super().loss(features, batch) * float("nan")
+
+    with pytest.raises(
+        FloatingPointError, match=r"the loss must stay finite; it was nan in epoch 0\. Lower lr \(0\.01\)"
+    ):
+        go(Explodes(), toy, plan())
+
+
+def test_checkpoint_is_refused_by_another_training(toy, tmp_path):
+    file = tmp_path / "checkpoint"
+
+    def stop(epoch, _):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(AN(), toy, plan(), checkpoint=file, on_epoch=stop)
+    with pytest.raises(ValueError, match="must be a checkpoint of this training; it belongs to other data"):
+        go(AN(), toy, plan(lr=0.1), checkpoint=file)
+    with pytest.raises(ValueError, match="must be a checkpoint of this training"):
+        go(AN(), (toy[0] + 1, toy[1], toy[2]), plan(), checkpoint=file)
+    with pytest.raises(ValueError, match="must be a checkpoint of this training"):
+        go(CRISP(), toy, plan(), checkpoint=file)
+    go(AN(), toy, plan(epochs=9), checkpoint=file)  # longer is the same training
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish", b"PK\x03\x04 cut off"])
+def test_damaged_checkpoint_is_refused(toy, tmp_path, content):
+    file = tmp_path / "checkpoint"
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"must be a checkpoint of onepos; it can not be read\. Delete it"):
+        go(AN(), toy, plan(), checkpoint=file)
+    assert file.read_bytes() == content
+
+
+def test_a_checkpoint_that_can_not_be_written_leaves_the_old_one(toy, tmp_path, monkeypatch):
+    """As on a full disk: the write fails, the file of the epoch before is whole and resumes."""
+    import os
+
+    file = tmp_path / "checkpoint"
+    straight, _ = go(AN(), toy, plan())
+    real, calls = os.fsync, []
+
+    def full_disk(descriptor):
+        calls.append(descriptor)
+        if len(calls) == 3:
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        go(AN(), toy, plan(), checkpoint=file)
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"], "nothing half-written is left"
+    resumed, history = go(AN(), toy, plan(), checkpoint=file)
+    assert torch.equal(straight.method.head.weight, resumed.method.head.weight)
+    assert len(history.loss) == 5
+
+
+@pytest.mark.parametrize("n_rows", [1, 4096, 4097])
+def test_a_pass_keeps_the_order_and_the_mode(n_rows):
+    learner = Learner(nn.Sequential(nn.Linear(1, 1), nn.Dropout(0.5)), AN())
+    learner.method.head = nn.Identity()
+    rows = torch.arange(n_rows, dtype=torch.float32)[:, None]
+    logits = predict_logits(learner, as_samples(rows.numpy()))
+    torch.testing.assert_close(logits, learner.backbone[0](rows).detach())
+    assert learner.training
+
+
+def test_runtime():
+    assert choose_device("cpu").type == "cpu"
+    assert isinstance(open_runtime("cpu", "32"), Direct)
+    with pytest.raises(ValueError, match="precision must be '32' or 'bf16'; got '16'"):
+        open_runtime("cpu", "16")
+    state = torch.get_rng_state()
+    with seeded(0, 0, torch.device("cpu")):
+        first = torch.rand(3)
+    with seeded(0, 1, torch.device("cpu")):
+        assert not torch.equal(first, torch.rand(3))
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_bf16_through_fabric_comes_close(toy):
+    """Half precision runs through Fabric also on a CPU; logits reach the loss in full precision."""
+    X, _, observed = toy
+    results = []
+    for precision in ("32", "bf16"):
+        torch.manual_seed(0)
+        learner = Learner(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), CRISP(warmup=2))
+        train(learner, as_samples(X), observed, 16, plan(precision=precision))
+        results.append(predict_logits(learner, as_samples(X)))
+    assert results[1].dtype == torch.float32
+    assert not torch.equal(*results)
+    torch.testing.assert_close(*results, atol=0.1, rtol=0.1)
