@@ -20,7 +20,7 @@ ROOMS = [
     {"losses", "priors", "metrics"},
     {"samples", "backbones", "heads"},
     {"method", "methods"},
-    {"runtime", "checkpoint", "training"},
+    {"runtime", "optimizers", "checkpoint", "training"},
     {"labels", "estimator", "model_folder"},
     {"benchmark"},
     {"report"},
@@ -73,7 +73,7 @@ def test_the_loop_names_no_method():
     from onepos.methods import METHODS
 
     classes = {type(factory()).__name__ for factory in METHODS.values()}
-    for name in ("training", "runtime", "checkpoint", "method", "samples", "heads", "backbones"):
+    for name in ("training", "runtime", "optimizers", "checkpoint", "method", "samples", "heads", "backbones"):
         words = set(re.findall(r"\w+", (ROOT / f"{name}.py").read_text(encoding="utf-8")))
         assert not words & classes, name
 

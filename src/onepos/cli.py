@@ -396,7 +396,7 @@ def list_methods(as_json: Json = False) -> None:
     rows = [
         [
             name,
-            ", ".join(sorted(method.requires)) or "–",
+            ", ".join(sorted(method.requires | method.privileged)) or "–",
             ", ".join(f"{key}={value}" for key, value in method.get_params().items()) or "–",
             (type(method).__doc__ or "").split(".")[0].split(":")[0],
         ]

@@ -50,6 +50,7 @@ class TrainView:
         observed: The observed positives, 0/1, (n, c).
         n_features: Width of the features.
         n_epochs: Length of the training.
+        inputs: The rows themselves as the network gets them, un-augmented and dense, in index order.
         features: A pass of the current network in evaluation mode: features in index order, (n, d).
         logits: The same up to the head, (n, c).
         validation_prior: Share of each label in fully labelled validation rows, (c,); None without such rows.
@@ -58,6 +59,7 @@ class TrainView:
     observed: Tensor
     n_features: int
     n_epochs: int
+    inputs: Callable[[], Tensor]
     features: Callable[[], Tensor]
     logits: Callable[[], Tensor]
     validation_prior: Tensor | None = None
@@ -83,12 +85,14 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     Attributes:
         views: Views per sample the loop must supply.
         requires: What the data must offer, of {"maps", "views", "validation labels"}.
+        privileged: What a method is told that single positives do not tell, such as the mean number of labels.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
     """
 
     views: int = 1
     requires: frozenset[str] = frozenset()
+    privileged: frozenset[str] = frozenset()
     epoch: int = 0
     class_prior: Tensor | None
     head: nn.Module

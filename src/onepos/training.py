@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from onepos.checkpoint import load_checkpoint, save_checkpoint
 from onepos.method import Batch, Memory, Method, TrainView
 from onepos.metrics import METRICS
+from onepos.optimizers import LeanAdam
 from onepos.runtime import open_runtime, seeded
 from onepos.samples import Samples
 
@@ -222,8 +223,9 @@ def _prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
         start, weight_scale = torch.zeros(view.n_labels, device=device), 1.0
     else:
         raise ValueError(f"bias_init must be 'frequency' or 'zero'; got {plan.bias_init!r}.")
-    if hasattr(method.head, "start_at"):
-        method.head.start_at(start, weight_scale)
+    start_at: Callable[[Tensor, float], None] | None = getattr(method.head, "start_at", None)
+    if start_at is not None:
+        start_at(start, weight_scale)
     method.setup(view)
     learner.to(device)
 
@@ -236,8 +238,7 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
         decay = plan.weight_decay if parameter.ndim > 1 else 0.0
         groups.setdefault((plan.lr * factor, decay), []).append(parameter)
     listed = [{"params": params, "lr": lr, "weight_decay": decay} for (lr, decay), params in groups.items()]
-    # The fused kernel is one call per group where the plain one makes a dozen per parameter.
-    return torch.optim.Adam(listed, lr=plan.lr, fused=True)
+    return LeanAdam(listed, lr=plan.lr)
 
 
 def _run_epoch(
@@ -248,7 +249,7 @@ def _run_epoch(
     module.train()
     order = torch.randperm(len(samples)).to(labels.device)
     total = torch.zeros((), device=labels.device)
-    for index in order.split(plan.batch_size):
+    for index in torch.split(order, plan.batch_size):
         optimizer.zero_grad()
         loss, memory = module(samples.views(index, method.views), labels.index_select(0, index).float(), index)
         runtime.backward(loss)
@@ -301,6 +302,7 @@ def _view(
         observed=labels,
         n_features=n_features,
         n_epochs=plan.epochs,
+        inputs=lambda: run_in_steps(lambda rows: rows, samples, labels.device),
         features=lambda: _pass(learner, samples, learner.backbone),
         logits=lambda: predict_logits(learner, samples),
         validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,

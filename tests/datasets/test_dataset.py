@@ -15,6 +15,11 @@ def test_counts_and_shares(small):
     np.testing.assert_allclose(small.prior, [3 / 6, 3 / 6])
 
 
+def test_repr_is_one_line(small, small_sparse):
+    assert repr(small) == "Dataset('small', 6 × 3 features, 2 labels)"
+    assert repr(small_sparse) == "Dataset('thin', 6 × 3 sparse features, 2 labels)"
+
+
 def test_describe_counts_by_hand(small):
     figures = small.describe()
     assert figures["rows_without_label"] == 1
@@ -138,6 +143,10 @@ def test_sparse_indices_out_of_range_are_refused():
     broken.indices[3] = 77
     with pytest.raises(ValueError, match="indices"):
         Dataset(**(GOOD | {"X": broken}))
+    empty = sp.csr_array((3, 2))
+    empty.indptr[1] = 2
+    with pytest.raises(ValueError, match="the row pointers of a sparse matrix must not decrease; they do"):
+        Dataset(**(GOOD | {"X": empty}))
 
 
 def test_take_refuses_rows_that_are_not_there(small):

@@ -169,6 +169,17 @@ def test_server_trouble_is_tried_again(server, tmp_path):
     assert len(server.requests) == download.ATTEMPTS
 
 
+def test_full_disk_is_not_blamed_on_the_network(server, tmp_path, monkeypatch):
+    def fail(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(download.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left") as error:
+        get_dataset("yeast", root=tmp_path)
+    assert not isinstance(error.value, ConnectionError)
+    assert len(server.requests) == 1
+
+
 def test_nobody_there(tmp_path, monkeypatch):
     monkeypatch.setattr(download, "PAUSE", 0.0)
     monkeypatch.setenv("no_proxy", "*")

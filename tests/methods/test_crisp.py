@@ -5,33 +5,11 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import nn
-
 from onepos import SinglePositiveClassifier
 from onepos.losses import assume_negative
-from onepos.method import Batch, TrainView
+from onepos.method import TrainView
 from onepos.methods import CRISP, METHODS
 from onepos.priors import estimate_priors
-
-
-def prepared(method, observed, logits=None, validation_prior=None, epoch=99):
-    """A CRISP set up on `observed`, its head the identity, well after the warm-up."""
-    method.setup(
-        TrainView(
-            observed=observed,
-            n_features=observed.shape[1],
-            n_epochs=100,
-            features=lambda: logits,
-            logits=lambda: logits,
-            validation_prior=validation_prior,
-        )
-    )
-    method.head, method.epoch = nn.Identity(), epoch
-    return method
-
-
-def loss_of(method, logits, observed):
-    return method.loss([logits], Batch((logits,), observed, torch.arange(len(logits))))
 
 
 def sigmoid(x):
@@ -50,17 +28,10 @@ def eq8(logits, observed, prior, lam):
     return total
 
 
-def random_case(seed, n=12, c=4):
-    generator = torch.Generator().manual_seed(seed)
-    logits = torch.randn(n, c, generator=generator, dtype=torch.float64)
-    observed = torch.eye(c, dtype=torch.float64)[torch.arange(n) % c][torch.randperm(n, generator=generator)]
-    return logits, observed, torch.rand(c, generator=generator).tolist()
-
-
-def test_by_hand():
+def test_by_hand(prepare, loss_of):
     logits = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
     observed = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    method = prepared(CRISP(lam=0.5, prior=[0.6, 0.2]), observed)
+    method = prepare(CRISP(lam=0.5, prior=[0.6, 0.2]), observed)
     first = 2 * 0.6 / 2 * ((1 - sigmoid(-0.2)) + (1 - sigmoid(1 - 0.2))) + abs((0.5 + sigmoid(1) + 0.5) / 3 - 0.6)
     second = 2 * 0.2 / 1 * (1 - sigmoid(2 - 0.4)) + abs((0.5 + 0.5 + sigmoid(2)) / 3 - 0.2)
     assert math.isclose(loss_of(method, logits, observed).item(), first + second, rel_tol=1e-6)
@@ -68,16 +39,16 @@ def test_by_hand():
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("normalise", ["dataset", "batch"])
-def test_whole_data_set_as_one_batch_is_equation_8(seed, normalise):
+def test_whole_data_set_as_one_batch_is_equation_8(seed, normalise, prepare, loss_of, random_case):
     logits, observed, prior = random_case(seed)
-    method = prepared(CRISP(lam=0.7, prior=prior, normalise=normalise), observed)
+    method = prepare(CRISP(lam=0.7, prior=prior, normalise=normalise), observed)
     assert math.isclose(loss_of(method, logits, observed).item(), eq8(logits, observed, prior, 0.7), rel_tol=1e-6)
 
 
-def test_dataset_normalisation_makes_batches_average_to_the_positive_term():
+def test_dataset_normalisation_makes_batches_average_to_the_positive_term(prepare, loss_of, random_case):
     """Half of the claim in the Deviation note: the positive terms of equal batches average to Eq. (8)'s."""
     logits, observed, prior = random_case(0)
-    method = prepared(CRISP(prior=prior), observed)
+    method = prepare(CRISP(prior=prior), observed)
 
     def positive_term(rows):
         # |mean f − π| is the loss without positives
@@ -87,10 +58,10 @@ def test_dataset_normalisation_makes_batches_average_to_the_positive_term():
     assert math.isclose(np.mean(parts), positive_term(torch.arange(12)).item(), rel_tol=1e-6)
 
 
-def test_batch_normalisation_divides_by_the_positives_of_the_batch():
+def test_batch_normalisation_divides_by_the_positives_of_the_batch(prepare, loss_of, random_case):
     logits, observed, prior = random_case(1)
     rows = torch.arange(5)
-    method = prepared(CRISP(prior=prior, normalise="batch"), observed)
+    method = prepare(CRISP(prior=prior, normalise="batch"), observed)
     assert math.isclose(
         loss_of(method, logits[rows], observed[rows]).item(),
         eq8(logits[rows], observed[rows], prior, 1.0),
@@ -98,9 +69,9 @@ def test_batch_normalisation_divides_by_the_positives_of_the_batch():
     )
 
 
-def test_warmup_is_assume_negative():
+def test_warmup_is_assume_negative(prepare, loss_of, random_case):
     logits, observed, prior = random_case(2)
-    method = prepared(CRISP(prior=prior, warmup=2), observed, epoch=1)
+    method = prepare(CRISP(prior=prior, warmup=2), observed, epoch=1)
     assert method.warming_up
     assert loss_of(method, logits, observed) == assume_negative(logits, observed)
     method.epoch = 2
@@ -108,11 +79,11 @@ def test_warmup_is_assume_negative():
     assert loss_of(method, logits, observed) != assume_negative(logits, observed)
 
 
-def test_label_without_prior_keeps_assume_negative():
+def test_label_without_prior_keeps_assume_negative(prepare, loss_of, random_case):
     logits, observed, prior = random_case(3)
     observed[:, 1] = 0
     prior[1] = math.nan
-    method = prepared(CRISP(prior=[0.1, 0.1, 0.1, 0.1]), observed)
+    method = prepare(CRISP(prior=[0.1, 0.1, 0.1, 0.1]), observed)
     method.class_prior = torch.tensor(prior)
     kept = [0, 2, 3]
     expected = eq8(logits[:, kept], observed[:, kept], [prior[j] for j in kept], 1.0)
@@ -121,16 +92,16 @@ def test_label_without_prior_keeps_assume_negative():
 
 
 @pytest.mark.parametrize(("every", "expected"), [(1, [2, 3, 4, 5, 6, 7]), (3, [2, 5])])
-def test_when_priors_are_estimated(every, expected):
+def test_when_priors_are_estimated(every, expected, prepare, random_case):
     """After the last epoch of the warm-up, then after every `every` epochs."""
     logits, observed, _ = random_case(4)
-    method = prepared(CRISP(warmup=3, every=every), observed, logits)
+    method = prepare(CRISP(warmup=3, every=every), observed, logits)
     assert method.class_prior.isnan().all()
     renewed = []
     for epoch in range(8):
         method.epoch = epoch
         method.class_prior = torch.full((4,), torch.nan)
-        method.end_epoch(TrainView(observed, 4, 8, lambda: logits, lambda: logits))
+        method.end_epoch(TrainView(observed, 4, 8, lambda: logits, lambda: logits, lambda: logits))
         if not method.class_prior.isnan().any():
             renewed.append(epoch)
             np.testing.assert_allclose(method.class_prior, estimate_priors(logits, observed).prior, rtol=1e-6)

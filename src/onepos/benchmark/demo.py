@@ -68,7 +68,7 @@ def run_demo(
         ],
         "runs": [_describe(run, model, test) for run, model in fitted.items()],
         "priors": _priors(method, train, observed),
-        "examples": _examples(method, train, observed),
+        "examples": _examples(method, test, draw_single_positive(test.Y, seed)),
     }
 
 
@@ -117,17 +117,17 @@ def _priors(model: SinglePositiveClassifier, train: Dataset, observed: Any) -> d
     }
 
 
-def _examples(model: SinglePositiveClassifier, train: Dataset, observed: Any, count: int = 6) -> list[dict[str, Any]]:
-    """Training scenes that hide at least two labels, with what was seen of them and what the model says."""
-    rows = np.flatnonzero(train.Y.sum(1) >= 3)[:count]
-    probability = model.predict_proba(train.X[rows])
-    names = np.array(train.label_names)
+def _examples(model: SinglePositiveClassifier, test: Dataset, observed: Any, count: int = 6) -> list[dict[str, Any]]:
+    """Test scenes of three labels or more, with the one a training set would show and what the model says."""
+    rows = np.flatnonzero(test.Y.sum(1) >= 3)[:count]
+    probability = model.predict_proba(test.X[rows])
+    names = np.array(test.label_names)
     return [
         {
-            "image": train.X[row].reshape(train.image_shape).tolist(),
-            "true": names[train.Y[row] == 1].tolist(),
+            "image": np.asarray(test.X[row]).reshape(test.image_shape or (1, -1)).tolist(),
+            "true": names[test.Y[row] == 1].tolist(),
             "observed": str(names[observed[row].argmax()]),
-            "predicted": [[str(names[j]), float(p[j])] for j in np.argsort(-p)[: int(train.Y[row].sum()) + 1]],
+            "predicted": [[str(names[j]), float(p[j])] for j in np.argsort(-p)[: int(test.Y[row].sum()) + 1]],
         }
         for row, p in zip(rows, probability, strict=True)
     ]

@@ -17,7 +17,7 @@ Labels: TypeAlias = npt.NDArray[np.uint8]
 Rows: TypeAlias = npt.NDArray[np.intp]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Features and full labels of one data set, checked and read-only.
 
@@ -61,6 +61,10 @@ class Dataset:
             self.__dict__["observed"] = self._check_observed()
         if self.splits is not None:
             self.__dict__["splits"] = _check_splits(self.splits, self.n_samples)
+
+    def __repr__(self) -> str:
+        kind = "sparse " if self.is_sparse else ""
+        return f"Dataset('{self.name}', {self.n_samples} × {self.n_features} {kind}features, {self.n_labels} labels)"
 
     @property
     def n_samples(self) -> int:
@@ -187,8 +191,12 @@ def check_features(X: Any) -> Features:
 
 def check_indices(matrix: Any) -> None:
     """Refuse a sparse matrix whose indices point outside; SciPy would follow them and crash."""
-    if hasattr(matrix, "check_format"):
-        matrix.check_format(full_check=True)
+    if not hasattr(matrix, "check_format"):
+        return
+    matrix.check_format(full_check=True)
+    # SciPy leaves this out for a matrix that claims to hold nothing.
+    if (np.diff(matrix.indptr) < 0).any():
+        raise ValueError("the row pointers of a sparse matrix must not decrease; they do. Build it again.")
 
 
 def to_dense(values: Any) -> npt.NDArray[Any]:

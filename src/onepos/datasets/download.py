@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import os
+import ssl
 import time
 import urllib.error
 import urllib.request
@@ -25,6 +26,14 @@ TIMEOUT = 30.0
 ATTEMPTS = 3
 PAUSE = 1.0
 CHUNK = 1 << 18
+# Not OSError as such: a full disk is no reason to try again, and keeps its own message.
+NETWORK_ERRORS = (
+    urllib.error.URLError,
+    ConnectionError,
+    TimeoutError,
+    ssl.SSLError,
+    http.client.HTTPException,
+)
 
 # progress(file name, bytes so far, bytes in all or None)
 Progress = Callable[[str, int, int | None], None]
@@ -168,8 +177,9 @@ def _download(file: RemoteFile, part: Path, progress: Progress | None) -> None:
     """Download to `part`, going on where an earlier attempt stopped."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return _transfer(file, part, progress)
-        except (OSError, http.client.HTTPException) as error:
+            _transfer(file, part, progress)
+            break
+        except NETWORK_ERRORS as error:
             gone = isinstance(error, urllib.error.HTTPError) and error.code < 500
             if gone or attempt == ATTEMPTS:
                 raise ConnectionError(
@@ -177,7 +187,6 @@ def _download(file: RemoteFile, part: Path, progress: Progress | None) -> None:
                     "another way and name its folder with --from."
                 ) from error
             time.sleep(PAUSE * attempt)
-    return None
 
 
 def _transfer(file: RemoteFile, part: Path, progress: Progress | None) -> None:

@@ -72,6 +72,11 @@ class CRISP(Method):
         return frozenset({"validation labels"} if self._source() == "validation" else ())
 
     @property
+    def privileged(self) -> frozenset[str]:  # type: ignore[override]
+        """Priors that come from full labels."""
+        return self.requires
+
+    @property
     def warming_up(self) -> bool:
         """Whether this epoch still runs AN."""
         return self.epoch < self.warmup
