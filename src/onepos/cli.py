@@ -426,11 +426,13 @@ def main(arguments: list[str] | None = None) -> None:
     warnings.showwarning = _show_warning
     try:
         app(arguments)
+    except SystemExit as stop:
+        if stop.code == 130:  # what the framework makes of Ctrl-C
+            complain("stopped. With --checkpoint FILE the same command goes on where it was.")
+            raise SystemExit(1) from None
+        raise
     except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         _end(error, 2, arguments)
-    except KeyboardInterrupt:
-        complain("stopped. With --checkpoint FILE the same command goes on where it was.")
-        raise SystemExit(1) from None
     except Exception as error:  # the last door: whatever failed, a person reads one sentence
         _end(error, 1, arguments)
 

@@ -112,9 +112,9 @@ def _encode(values: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Indicator:
 
 def _is_missing(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if values.dtype.kind == "f":
-        return np.isnan(values)
+        return np.asarray(np.isnan(values), bool)
     if values.dtype == object:
-        return np.array([value is None or value != value for value in values])
+        return np.array([bool(value is None or value != value) for value in values], bool)
     return np.zeros(len(values), bool)
 
 

@@ -161,17 +161,18 @@ def _positives(scores: Any, observed: Any) -> tuple[Any, IntArray, IntArray]:
             f"scores and observed must agree in shape; got {tuple(values.shape)} and {indicator.shape}. "
             "Pass the scores of the same rows and labels."
         )
-    finite = np.isfinite(values) if isinstance(values, np.ndarray) else values.isfinite()
-    if not finite.all():
-        row, column = (
-            int(k) for k in np.argwhere(np.asarray(~finite if isinstance(values, np.ndarray) else (~finite).cpu()))[0]
-        )
-        raise ValueError(
-            f"scores must be finite; row {row}, column {column} is {values[row, column]}. Drop or mend the row."
-        )
+    _check_finite(values)
     rows, labels = np.divmod(np.flatnonzero(np.ascontiguousarray(indicator).view(bool)), indicator.shape[1])
     by_label = np.argsort(labels, kind="stable")  # several times faster than nonzero of the transpose
     return values, rows[by_label], labels[by_label]
+
+
+def _check_finite(values: Any) -> None:
+    bad = ~np.isfinite(values) if isinstance(values, np.ndarray) else ~values.isfinite()
+    if bad.any():
+        row, column = (int(k) for k in np.argwhere(bad if isinstance(bad, np.ndarray) else bad.cpu().numpy())[0])
+        found = float(values[row, column])
+        raise ValueError(f"scores must be finite; row {row}, column {column} is {found}. Drop or mend the row.")
 
 
 def _count_numpy(scores: npt.NDArray[Any], rows: IntArray, labels: IntArray) -> IntArray:

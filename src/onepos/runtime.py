@@ -14,10 +14,22 @@ from torch import Tensor, nn
 def choose_device(name: str) -> torch.device:
     """The device of this name; "auto" takes an accelerator where there is one."""
     if name != "auto":
-        return torch.device(name)
+        return _named_device(name)
     if torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _named_device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # AssertionError: a torch without CUDA
+        raise ValueError(
+            f"device must be 'auto', 'cpu', or an accelerator of this machine; got {name!r} "
+            f"({str(error).splitlines()[0]}). Use device='auto'."
+        ) from error
+    return device
 
 
 class Direct:

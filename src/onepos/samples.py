@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -111,7 +110,9 @@ class SparseRows:
 
 def fit_scaling(X: Any) -> Scaling:
     """Mean and standard deviation of each column of a dense or sparse matrix; a constant column keeps scale 1."""
-    if sp.issparse(X):
+    mean: npt.NDArray[np.float64]
+    deviation: npt.NDArray[np.float64]
+    if hasattr(X, "tocsr"):
         mean = np.asarray(X.mean(axis=0), np.float64).ravel()
         square = np.asarray(X.multiply(X).mean(axis=0), np.float64).ravel()
         deviation = np.sqrt(np.maximum(square - mean**2, 0))
@@ -123,7 +124,7 @@ def fit_scaling(X: Any) -> Scaling:
 
 def as_samples(X: Any, scaling: Scaling | None = None, dtype: torch.dtype = torch.float32) -> DenseRows | SparseRows:
     """A NumPy matrix or a SciPy sparse matrix as samples, scaled in double precision, then of the given one."""
-    if not sp.issparse(X):
+    if not hasattr(X, "tocsr"):
         data = np.asarray(X)
         return DenseRows(torch.tensor(data if scaling is None else (data - scaling.mean) / scaling.scale, dtype=dtype))
     csr = X.tocsr()

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+
 from onepos import SinglePositiveClassifier
 from onepos.losses import assume_negative
 from onepos.method import TrainView

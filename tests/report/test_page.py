@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from onepos.report.page import picture_uri, render_demo, write_page
+from onepos.report.page import picture_uri, render_demo
 
 
 def test_the_page_needs_nothing_from_outside(result):
@@ -83,18 +83,3 @@ def test_picture_is_the_png_of_its_pixels():
     data = base64.b64decode(picture_uri(pixels.tolist()).removeprefix("data:image/png;base64,"))
     decoded = np.asarray(Image.open(io.BytesIO(data)))
     assert (decoded == (pixels.clip(0, 1) * 255).round()).all()
-
-
-def test_write_page_replaces_whole(tmp_path):
-    path = write_page("old", tmp_path / "page.html")
-    assert write_page("new – ü", str(path)) == path
-    assert path.read_text(encoding="utf-8") == "new – ü"
-    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
-
-
-def test_a_failed_write_keeps_the_old_page(tmp_path):
-    path = write_page("old", tmp_path / "page.html")
-    with pytest.raises(UnicodeEncodeError):
-        write_page("\ud800", path)
-    assert path.read_text() == "old"
-    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]

@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from onepos.report import render_demo, write_page
+from onepos.files import write_atomically
+from onepos.report import render_demo
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -32,7 +33,7 @@ def visit(browser, tmp_path):
     contexts = []
 
     def visit(html, width, scheme="light"):
-        path = write_page(html, tmp_path / "page.html")
+        path = write_atomically(tmp_path / "page.html", html)
         context = browser.new_context(offline=True, viewport={"width": width, "height": 900}, color_scheme=scheme)
         contexts.append(context)
         page = context.new_page()

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from onepos.datasets.dataset import Labels
-from onepos.datasets.files import check_file, naming, replacing
+from onepos.datasets.files import check_file, naming
+from onepos.files import replacing
 
 FORMAT = 1
 
@@ -51,6 +52,7 @@ def save_draw(path: str | Path, observed: npt.ArrayLike, *, how: str, seed: int 
         "gamma": gamma.tolist(),
     }
     path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as handle:
         handle.write(json.dumps(content).encode())
     return path

@@ -1,7 +1,6 @@
-"""Opening, naming and replacing files: what every reader and writer of this room needs."""
+"""Opening and naming files: what every reader of this room needs."""
 
 import gzip
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,18 +52,3 @@ def open_binary(path: Path) -> BinaryIO:
 def strip_suffix(path: Path) -> str:
     """Return the file's name without `.gz` and without its last suffix."""
     return Path(path.name.removesuffix(".gz")).stem
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write to a temporary name beside `path` and rename at the end, so that no half-written file appears."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

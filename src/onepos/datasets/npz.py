@@ -13,8 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from onepos.datasets.dataset import Dataset, Features, check_features
-from onepos.datasets.files import check_file, naming, replacing
+from onepos.datasets.files import check_file, naming
 from onepos.datasets.labels import binarise
+from onepos.files import replacing
 
 PART_KEYS = {"train": "train_idx", "val": "val_idx", "test": "test_idx"}
 Arrays = Mapping[str, Any]
@@ -64,6 +65,7 @@ def write_npz(dataset: Dataset, folder: str | Path) -> Path:
     if Path(dataset.name).name != dataset.name:
         raise ValueError(f"the name must do as a file name; it is '{dataset.name}'. Rename the data set.")
     path = Path(folder) / f"{dataset.name}.npz"
+    path.parent.mkdir(parents=True, exist_ok=True)
     sparse_path = _sparse_path(path)
     arrays: dict[str, Any] = {"Y": dataset.Y, "label_names": np.array(dataset.label_names, dtype=np.str_)}
     for part, rows in (dataset.splits or {}).items():

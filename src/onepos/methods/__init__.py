@@ -24,6 +24,12 @@ def make_method(name: str, **parameters: object) -> Method:
         near = get_close_matches(name, METHODS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; choose from {', '.join(METHODS)}."
         raise ValueError(f"unknown method {name!r}{hint}")
+    allowed = METHODS[name]().get_params()
+    for parameter in parameters:
+        if parameter not in allowed:
+            near = get_close_matches(parameter, allowed, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(allowed) or 'none'}."
+            raise ValueError(f"unknown parameter {parameter!r} of {name}; {hint}")
     return METHODS[name](**parameters)
 
 

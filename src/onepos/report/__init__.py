@@ -5,7 +5,7 @@ second from a result saved long ago.
 """
 
 from onepos.report.figures import prior_chart, prior_convergence, training_curves
-from onepos.report.page import render_demo, write_page
+from onepos.report.page import render_demo
 from onepos.report.tables import (
     best_cells,
     csv_table,
@@ -26,5 +26,4 @@ __all__ = [
     "priors_table",
     "render_demo",
     "training_curves",
-    "write_page",
 ]

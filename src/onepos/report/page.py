@@ -1,7 +1,6 @@
 """The demo page: one HTML file that needs no network, no server and no script."""
 
 import base64
-import os
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
@@ -47,21 +46,6 @@ def render_demo(result: Result) -> str:
         charts=_charts(result),
         examples=[_example(example) for example in result.get("examples") or []],
     )
-
-
-def write_page(html: str, path: str | os.PathLike[str]) -> Path:
-    """Write the page whole or not at all: to a temporary name beside it, then renamed."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(html)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
 
 
 def picture_uri(pixels: Sequence[Sequence[float]]) -> str:

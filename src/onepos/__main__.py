@@ -1,0 +1,5 @@
+"""`python -m onepos`."""
+
+from onepos.cli import main
+
+main()

@@ -1,0 +1,322 @@
+"""The command line as a person uses it: files in, files out, one sentence where something is wrong."""
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from onepos import cli
+from onepos.datasets import load_dataset, write_npz
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    """run("fit", …) → (exit code, standard output, standard error), in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONEPOS_DATA", str(tmp_path / "data"))
+
+    def run(*arguments):
+        code = 0
+        try:
+            cli.main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A CSV with one label per row, the same rows with all labels, and a table of features alone."""
+    scenes = load_dataset("digit-scenes").take(range(300))
+    features = pd.DataFrame(np.asarray(scenes.X)[:, ::8], columns=[f"pixel{k}" for k in range(32)])
+    names = np.array(scenes.label_names)
+    single = features.assign(tag=names[scenes.Y.argmax(1)])
+    single.to_csv(tmp_path / "single.csv", index=False)
+    features.assign(tags=[";".join(names[row == 1]) for row in scenes.Y]).to_csv(tmp_path / "full.csv", index=False)
+    indicators = pd.DataFrame(scenes.Y, columns=[f"is_{name}" for name in names])
+    pd.concat([features, indicators], axis=1).to_csv(tmp_path / "indicators.csv", index=False)
+    features.iloc[:7].to_csv(tmp_path / "new.csv", index=False)
+    return tmp_path
+
+
+class TestFitPredictEvaluate:
+    def test_from_a_csv_to_predictions(self, run, table):
+        code, out, _ = run("fit", "single.csv", "--label", "tag", "--epochs", 4, "--out", "model")
+        assert code == 0
+        assert "kept epoch 4 of 4" in out
+        assert "model: model" in out
+        assert "eight" in out
+        code, out, _ = run("predict", "model", "new.csv")
+        assert code == 0
+        assert "7 rows" in out
+        written = pd.read_csv(table / "predictions.csv")
+        assert written.shape == (7, 2 + 9 + 1)
+        assert set(written.columns) >= {"row", "predicted", "eight"}
+        assert written.drop(columns=["row", "predicted"]).to_numpy().max() < 1
+        code, out, _ = run("evaluate", "model", "full.csv", "--label", "tags", "--separator", ";", "--json")
+        scores = json.loads(out)["scores"]
+        assert code == 0
+        assert scores["average_precision"] > 0.5
+
+    def test_indicator_columns_a_draw_and_validation(self, run, table):
+        code, out, _ = run(
+            "fit", "indicators.csv:train", "--label-columns", "is_*", "--draw", "uniform", "--save-draw", "draw.json",
+            "--validation", "indicators.csv:val", "--method", "crisp", "--set", "lam=0.5", "--set", "warmup=1",
+            "--epochs", 4, "--hidden", "16,8", "--json",
+        )  # fmt: skip
+        assert code == 0
+        summary = json.loads(out)
+        assert 0.3 < summary["validation"] <= 1
+        assert set(summary["class_prior"]) == {f"is_{name}" for name in load_dataset("digit-scenes").label_names}
+        facts = json.loads((table / "onepos-model" / "model.json").read_text())
+        assert (facts["method"]["parameters"]["lam"], facts["parameters"]["hidden"]) == (0.5, [16, 8])
+        # the same draw, given, gives the same model
+        code, again, _ = run(
+            "fit", "indicators.csv:train", "--label-columns", "is_*", "--draw-file", "draw.json",
+            "--validation", "indicators.csv:val", "--set", "lam=0.5", "--set", "warmup=1",
+            "--epochs", 4, "--hidden", "16,8", "--out", "twin", "--json",
+        )  # fmt: skip
+        assert code == 0
+        assert json.loads(again)["class_prior"] == summary["class_prior"]
+        code, out, _ = run("evaluate", "twin", "indicators.csv:test", "--label-columns", "is_*", "--per-label")
+        assert code == 0
+        assert "Ranking loss" in out
+        assert "is_nine" in out
+
+    def test_a_named_data_set_and_its_parts(self, run, tmp_path):
+        scenes = load_dataset("digit-scenes")
+        write_npz(scenes.take(np.arange(400)), tmp_path / "data" / "tabular")
+        code, _, err = run("fit", "digit-scenes:train", "--draw", "frequency", "--epochs", 1, "--method", "an")
+        assert code == 0
+        assert "training, epoch: 1/1" in err
+        assert run("evaluate", "onepos-model", "digit-scenes:test", "--json")[0] == 0
+        code, out, _ = run("predict", "onepos-model", "digit-scenes:test", "--quiet", "--out", "p.csv")
+        assert (code, out) == (0, "")
+        assert len(pd.read_csv(tmp_path / "p.csv")) == 600
+
+    def test_labels_absent_from_the_test_file_count_as_absent(self, run, table):
+        run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")
+        few = pd.read_csv(table / "single.csv").query("tag == 'eight'")
+        few.to_csv(table / "few.csv", index=False)
+        assert run("evaluate", "onepos-model", "few.csv", "--label", "tag", "--json")[0] == 0
+        few.assign(tag="eleven").to_csv(table / "few.csv", index=False)
+        code, _, err = run("evaluate", "onepos-model", "few.csv", "--label", "tag")
+        assert code == 2
+        assert "every label must be one the model knows; few holds 'eleven'" in err
+
+    def test_stopped_and_resumed(self, run, table, monkeypatch):
+        from onepos import training
+
+        real, calls = training.save_checkpoint, []
+
+        def stop_at_two(*arguments):
+            real(*arguments)
+            calls.append(1)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+
+        fit = ("fit", "single.csv", "--label", "tag", "--epochs", 4, "--quiet", "--checkpoint", "half")
+        monkeypatch.setattr(training, "save_checkpoint", stop_at_two)
+        code, _, err = run(*fit, "--out", "first")
+        assert code == 1
+        assert "stopped. With --checkpoint FILE the same command goes on where it was" in err
+        assert not (table / "first").exists()
+        assert run(*fit, "--out", "first")[0] == 0
+        assert len(calls) == 4, "two epochs were left"
+        assert run(*fit[:-2], "--out", "second")[0] == 0
+        weights = [(table / name / "model.safetensors").read_bytes() for name in ("first", "second")]
+        assert weights[0] == weights[1]
+
+
+class TestPriors:
+    def test_table_and_file(self, run, table):
+        code, out, _ = run("priors", "single.csv", "--label", "tag", "--epochs", 4, "--out", "priors.csv")
+        assert code == 0
+        assert "too few observed positives" in out
+        written = pd.read_csv(table / "priors.csv")
+        assert written.columns.tolist() == ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
+        assert (written["prior"] >= written["share"] - 1e-4).all()
+        code, out, _ = run("priors", "single.csv", "--label", "tag", "--epochs", 4, "--json", "--quiet")
+        assert [row["label"] for row in json.loads(out)] == written["label"].tolist()
+
+
+class TestDemo:
+    def test_demo_writes_its_report(self, run, tmp_path, monkeypatch):
+        from onepos.benchmark import demo
+
+        monkeypatch.setattr(demo, "digit_scenes", lambda n, random_state: load_dataset("digit-scenes"))
+        real = demo.run_demo
+        monkeypatch.setattr(demo, "run_demo", lambda seed, progress: real(seed, epochs=4, progress=progress))
+        code, out, err = run("demo", "--out", "report.html")
+        assert code == 0
+        assert "CRISP: 4/4" in err
+        assert "Hamming loss" in out
+        assert "True prior" in out
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert page.startswith("<!DOCTYPE html>") or page.lower().startswith("<!doctype html>")
+        assert "http://" not in page.replace("http://www.w3.org", "")
+        code, out, _ = run("demo", "--quiet", "--json")
+        roles = [entry["role"] for entry in json.loads(out)["runs"]]
+        assert roles == ["floor", "method", "oracle"]
+
+    def test_nowhere_to_write(self, run):
+        code, _, err = run("demo", "--out", "no/such/folder/report.html")
+        assert code == 2
+        assert "must lie in a folder that can be written to" in err
+
+
+class TestData:
+    def test_list_info_get(self, run, tmp_path):
+        code, out, _ = run("data", "list")
+        assert code == 0
+        assert "mirflickr" in out
+        listed = json.loads(run("list", "datasets", "--json")[1])
+        assert listed["digit-scenes"]["available"]
+        assert not listed["yeast"]["available"]
+        code, out, _ = run("data", "info", "digit-scenes")
+        assert code == 0
+        assert "6000" in out
+        assert json.loads(run("data", "info", "digit-scenes:val", "--json")[1])["n_samples"] == 600
+
+    def test_get_from_a_folder(self, run, tmp_path, monkeypatch):
+        from onepos.datasets import DATASETS, download
+        from onepos.datasets.sources import RemoteFile, Source
+
+        for part, rows in (("train", "1.5,1,0\n2.5,0,1\n"), ("test", "3.5,1,1\n")):
+            text = "@relation tiny\n@attribute x numeric\n@attribute a {0,1}\n@attribute b {0,1}\n@data\n" + rows
+            (tmp_path / f"tiny-{part}.arff").write_text(text)
+        (tmp_path / "tiny.xml").write_text('<labels><label name="a"/><label name="b"/></labels>')
+        files = tuple(RemoteFile(name) for name in ("tiny-train.arff", "tiny-test.arff", "tiny.xml"))
+        monkeypatch.setitem(DATASETS, "tiny", Source("tiny", 3, 1, 2, files))
+        code, out, _ = run("data", "get", "tiny", "--from", tmp_path)
+        assert code == 0
+        assert out.strip().endswith("tiny.npz")
+        assert load_dataset("tiny").Y.tolist() == [[1, 0], [0, 1], [1, 1]]
+        assert download  # the room is used, not replaced
+        code, _, err = run("data", "get", "yeast", "--from", tmp_path)
+        assert code == 2
+        assert "yeast-train.arff" in err
+
+
+class TestList:
+    def test_methods_and_metrics(self, run):
+        from onepos.methods import METHODS
+        from onepos.metrics import METRICS
+
+        methods = json.loads(run("list", "methods", "--json")[1])
+        assert [row["name"] for row in methods] == list(METHODS)
+        assert next(row for row in methods if row["name"] == "crisp-val")["needs"] == "validation labels"
+        assert [row["name"] for row in json.loads(run("list", "metrics", "--json")[1])] == list(METRICS)
+        assert "crisp-3ep" in run("list", "methods")[1]
+
+
+class TestWrongInput:
+    """Exit code 2, one sentence on standard error, no traceback, nothing written."""
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (["fit", "nothing.csv", "--label", "tag"], "there is no file nothing.csv"),
+            (["fit", "yeats"], "unknown data set 'yeats'; did you mean"),
+            (["fit", "yeast"], "run: onepos data get yeast"),
+            (["fit", "single.csv"], "label"),
+            (["fit", "single.csv", "--label", "tga"], "tga"),
+            (
+                ["fit", "single.csv", "--label", "tag", "--method", "crips"],
+                "unknown method 'crips'; did you mean 'crisp'?",
+            ),
+            (
+                ["fit", "single.csv", "--label", "tag", "--set", "lambda=1"],
+                "unknown parameter 'lambda' of crisp; did you mean 'lam'?",
+            ),
+            (["fit", "single.csv", "--label", "tag", "--set", "lam"], "--set takes NAME=VALUE; got 'lam'"),
+            (
+                ["fit", "single.csv", "--label", "tag", "--hidden", "a,b"],
+                "--hidden takes whole widths by commas; got 'a,b'",
+            ),
+            (
+                ["fit", "single.csv", "--label", "tag", "--scale", "min"],
+                "scale must be 'standard' or 'none'; got 'min'",
+            ),
+            (
+                ["fit", "single.csv", "--label", "tag", "--device", "gpu"],
+                "device must be 'auto', 'cpu', or an accelerator of this machine; got 'gpu'",
+            ),
+            (["fit", "full.csv", "--label", "tags", "--separator", ";"], "each row must show one positive label; row "),
+            (["fit", "digit-scenes:train"], "Hide all but one with --draw uniform"),
+            (["predict", "nothing", "new.csv"], "must hold model.json; there is none"),
+            (["fit", "single.csv", "--lable", "tag"], "No such option"),
+            (["fti", "single.csv"], "No such command"),
+            (["data", "get", "digit-scene"], "unknown data set 'digit-scene'; did you mean"),
+        ],
+    )
+    def test_sentence(self, run, table, arguments, sentence):
+        before = sorted(table.iterdir())
+        code, out, err = run(*arguments)
+        assert code == 2, err
+        assert sentence in err
+        assert "Traceback" not in err + out
+        assert sorted(table.iterdir()) == before
+
+    def test_a_number_that_is_none(self, run, table):
+        broken = (table / "single.csv").read_text().replace("\n0", "\noops", 1)
+        (table / "broken.csv").write_text(broken)
+        code, _, err = run("fit", "broken.csv", "--label", "tag")
+        assert code == 2
+        assert "broken.csv" in err
+        assert "pixel0" in err
+
+    def test_missing_column_at_prediction(self, run, table):
+        run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")
+        pd.read_csv(table / "new.csv").drop(columns="pixel3").to_csv(table / "less.csv", index=False)
+        code, _, err = run("predict", "onepos-model", "less.csv")
+        assert code == 2
+        assert "pixel3" in err
+
+    def test_debug_shows_the_traceback(self, run, table):
+        with pytest.raises(ValueError, match="unknown data set"):
+            run("--debug", "fit", "yeats")
+
+    def test_failure_of_the_work_is_code_1(self, run, table, monkeypatch):
+        from onepos.estimator import SinglePositiveClassifier
+
+        def fail(*_, **__):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(SinglePositiveClassifier, "save", fail)
+        code, _, err = run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")
+        assert code == 1
+        assert "No space left on device" in err
+        assert "Traceback" not in err
+
+
+def seconds(*arguments):
+    """The best of three starts: the machine may be busy with other tests."""
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def test_quick_to_start():
+    bare = seconds("-c", "pass")
+    assert seconds("-c", "import onepos") - bare < 0.3
+    assert seconds("-m", "onepos", "--help") - bare < 0.5
+
+
+def test_version_and_help(run):
+    import onepos
+
+    assert run("--version")[1].strip() == f"onepos {onepos.__version__}"
+    for command in ("demo", "fit", "predict", "evaluate", "priors", "data", "list"):
+        assert command in run("--help")[1]
+        assert run(command, "--help")[0] == 0
