@@ -1,9 +1,9 @@
 """The command line as a person uses it: files in, files out, one sentence where something is wrong."""
 
 import json
+import resource
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pandas as pd
@@ -298,19 +298,19 @@ class TestWrongInput:
 
 
 def seconds(*arguments):
-    """The best of three starts: the machine may be busy with other tests."""
+    """Processor time of the best of three starts: other tests run beside this one, so the clock would tell of them."""
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
-        times.append(time.perf_counter() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(times)
 
 
 def test_quick_to_start():
-    bare = seconds("-c", "pass")
-    assert seconds("-c", "import onepos") - bare < 0.3
-    assert seconds("-m", "onepos", "--help") - bare < 0.5
+    assert seconds("-c", "import onepos") < 0.3
+    assert seconds("-m", "onepos", "--help") < 0.5
 
 
 def test_version_and_help(run):

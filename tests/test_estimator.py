@@ -117,6 +117,16 @@ def test_a_batch_larger_than_the_data_and_one_row(toy):
     assert one.predict_proba(X).shape == (60, 1)
 
 
+def test_thresholds(toy):
+    X, _, observed = toy
+    given = classifier(threshold=0.75).fit(X, observed)
+    assert given.thresholds_.tolist() == [0.75] * 4
+    np.testing.assert_array_equal(given.predict(X), given.predict_proba(X) > 0.75)
+    matched = classifier(threshold="prior", epochs=8).fit(X, observed)
+    share = matched.predict(X).mean(0)
+    np.testing.assert_allclose(share, matched.class_prior_, atol=1 / 60)
+
+
 def test_any_number_of_positives(toy):
     X, Y, _observed = toy
     partial = Y.copy()
@@ -304,13 +314,15 @@ class TestBadInput:
         ("parameters", "sentence"),
         [
             ({"method": "cirsp"}, "unknown method 'cirsp'; did you mean 'crisp'?"),
-            ({"method": "zzzz"}, "unknown method 'zzzz'; choose from an, crisp"),
+            ({"method": "zzzz"}, "unknown method 'zzzz'; choose from full, an"),
             ({"network": "mpl"}, "unknown network 'mpl'; did you mean 'mlp'?"),
             ({"scale": "minmax"}, "scale must be 'standard' or 'none'; got 'minmax'"),
             ({"positives": "many"}, "positives must be 'single' or 'any'; got 'many'"),
             ({"bias_init": "prior"}, "bias_init must be 'frequency' or 'zero'; got 'prior'"),
             ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
             ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1; got 2.5"),
+            ({"threshold": 1.5}, "threshold must be a number from 0 to 1 or 'prior'; got 1.5"),
+            ({"threshold": "half"}, "threshold must be a number from 0 to 1 or 'prior'; got 'half'"),
             ({"lr": -1}, "lr must not be negative; got -1"),
             ({"precision": "16"}, "precision must be '32' or 'bf16'; got '16'"),
         ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from onepos.priors import _count_torch, estimate_priors
+from onepos.priors import _count_torch, estimate_priors, match_thresholds
 
 
 def exhaustive(scores, observed, delta=0.01, tau=0.01):
@@ -174,3 +174,19 @@ def test_inputs_are_left_alone():
 def test_bad_input_gets_a_sentence(scores, observed, options, sentence):
     with pytest.raises(ValueError, match=sentence):
         estimate_priors(scores, np.asarray(observed), **options)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_matched_thresholds_leave_the_share_above(seed):
+    rng = np.random.default_rng(seed)
+    scores, prior = rng.random((40, 5)), rng.random(5)
+    prior[0], prior[1], prior[2] = 0, 1, np.nan
+    thresholds = match_thresholds(scores, prior)
+    assert np.isnan(thresholds).tolist() == [False, False, True, False, False]
+    above = (scores > thresholds).sum(0)
+    assert above[[0, 1, 3, 4]].tolist() == np.rint(prior[[0, 1, 3, 4]] * 40).astype(int).tolist()
+
+
+def test_matched_thresholds_keep_ties_together():
+    scores = np.array([[0.9], [0.5], [0.5], [0.5], [0.1]])
+    assert (scores > match_thresholds(scores, [0.4])).sum() in (1, 4)

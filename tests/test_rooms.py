@@ -22,7 +22,7 @@ ROOMS = [
     {"method", "methods"},
     {"runtime", "optimizers", "checkpoint", "training"},
     {"labels", "estimator", "model_folder"},
-    {"benchmark"},
+    {"recipes", "benchmark"},
     {"report"},
     {"console", "cli"},
 ]

@@ -21,7 +21,7 @@ from onepos.labels import read_full_labels, read_labels
 from onepos.method import Method
 from onepos.methods import make_method
 from onepos.metrics import average_precision
-from onepos.priors import estimate_priors
+from onepos.priors import estimate_priors, match_thresholds
 from onepos.runtime import seeded
 from onepos.samples import as_samples, fit_scaling
 from onepos.training import NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits, run_in_steps, train
@@ -48,6 +48,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         batch_size: Rows per step.
         lr: Learning rate of Adam.
         weight_decay: L2 weight of Adam.
+        threshold: Probability above which `predict` sets a label: a number for all labels, or "prior", which gives
+            each label the threshold that as many training rows exceed as carry it by `class_prior_`.
         positives: "single" (each row holds exactly one positive, checked) or "any" (none or several are fine).
         device: "auto", "cpu", "cuda", "mps".
         precision: "32" or "bf16".
@@ -73,6 +75,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         (3, 10)
     """
 
+    _offers: frozenset[str] = frozenset()
+
     def __init__(
         self,
         method: str | Method = "crisp",
@@ -85,6 +89,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         batch_size: int = 32,
         lr: float = 1e-3,
         weight_decay: float = 0.0,
+        threshold: float | str = 0.5,
         positives: str = "single",
         device: str = "auto",
         precision: str = "32",
@@ -99,6 +104,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self.batch_size = batch_size
         self.lr = lr
         self.weight_decay = weight_decay
+        self.threshold = threshold
         self.positives = positives
         self.device = device
         self.precision = precision
@@ -131,7 +137,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
         self.scaling_ = fit_scaling(X) if self.scale == "standard" else None
         held_out = self._read_validation(validation)
-        _check_offers(method, held_out)
+        _check_offers(method, held_out, self._offers)
 
         plan = self._plan()
         with seeded(plan.seed, NETWORK_STREAM, torch.device("cpu")):
@@ -150,8 +156,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         )
         self.method_ = method.cpu()
         self.network_ = nn.Sequential(backbone.cpu(), method.head)
-        self.thresholds_ = np.full(len(self.classes_), 0.5)
-        self._set_priors(predict_logits(learner, samples), observed)
+        logits = predict_logits(learner, samples)
+        self._set_priors(logits, observed)
+        self.thresholds_ = self._make_thresholds(torch.sigmoid(logits.double()).numpy())
         return self
 
     def decision_function(self, X: Any) -> FloatArray:
@@ -225,6 +232,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        is_number = not isinstance(self.threshold, str)
+        if not (0 <= float(self.threshold) <= 1 if is_number else self.threshold == "prior"):
+            raise ValueError(f"threshold must be a number from 0 to 1 or 'prior'; got {self.threshold!r}.")
         for name in ("lr", "weight_decay"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)!r}.")
@@ -258,6 +268,12 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         X = self._read_rows(validation[0], reset=False)
         Y = read_full_labels(validation[1], X.shape[0], self.classes_)
         return Validation(as_samples(X, self.scaling_), Y, full=bool((Y.sum(1) > 1).any()))
+
+    def _make_thresholds(self, probability: FloatArray) -> FloatArray:
+        if self.threshold != "prior":
+            return np.full(probability.shape[1], float(self.threshold))
+        matched = match_thresholds(probability, self.class_prior_)
+        return np.where(np.isnan(matched), 0.5, matched)  # an unknown prior can not be matched
 
     def _set_priors(self, logits: torch.Tensor, observed: npt.NDArray[np.uint8]) -> None:
         """The method's own priors where it has any, otherwise the estimator's on the final scores."""
@@ -296,8 +312,8 @@ def _warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any])
         )
 
 
-def _check_offers(method: Method, validation: Validation | None) -> None:
-    offered = frozenset({"validation labels"} if validation is not None and validation.full else ())
+def _check_offers(method: Method, validation: Validation | None, more: frozenset[str]) -> None:
+    offered = more | ({"validation labels"} if validation is not None and validation.full else set())
     for need in sorted(method.requires - offered):
         remedy = {
             "validation labels": "Pass fit(X, y, validation=(X_val, Y_val)) with all labels of some rows.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -14,3 +16,37 @@ class LinearHead(nn.Linear):
         """Start near the given logits (c,) for every row: they become the bias, the weights are scaled down."""
         self.bias.copy_(log_odds)
         self.weight.mul_(weight_scale)
+
+
+class GaussianHead(LinearHead):
+    """A Gaussian code per row, N(μ, σ²) with μ and log σ linear in the features; logits linear in the code.
+
+    Args:
+        n_features: Width of the features.
+        n_labels: Number of labels.
+        z_dim: Width of the code.
+    """
+
+    def __init__(self, n_features: int, n_labels: int, z_dim: int) -> None:
+        super().__init__(z_dim, n_labels)
+        self.encoder = nn.Linear(n_features, 2 * z_dim)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (B, c) of the mean code: without chance."""
+        return super().forward(self.encode(features)[0])
+
+    def encode(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """μ and log σ, each (B, z_dim); log σ stays within ±6."""
+        mean, double_log_std = _full_precision(self.encoder(features)).chunk(2, dim=-1)
+        return mean, (double_log_std / 2).clamp(-6, 6)
+
+    def sample(self, features: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the mean of so many drawn codes, with the μ and log σ they were drawn from."""
+        mean, log_std = self.encode(features)
+        # The mean of m draws from N(μ, σ²) is one draw from N(μ, σ²/m).
+        noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device) / math.sqrt(samples)
+        return _full_precision(super().forward(mean + log_std.exp() * noise)), mean, log_std
+
+
+def _full_precision(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor

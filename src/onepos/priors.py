@@ -128,6 +128,31 @@ def estimate_priors(
     return PriorEstimate(prior, lower, upper, n_positive, reliable, n_effective, threshold)
 
 
+def match_thresholds(scores: npt.ArrayLike, prior: npt.ArrayLike) -> FloatArray:
+    """Per label the threshold above which lie the share π_j of these rows with the highest scores, (c,).
+
+    It lies halfway between the last score above and the first below, so that rows not seen before fall to either
+    side alike. Tied scores are kept together: the label gets as few rows more or less as ties allow. NaN where the
+    prior is unknown.
+
+    Args:
+        scores: (n, c), larger means more likely.
+        prior: (c,) share of rows to lie above.
+
+    Example:
+        >>> match_thresholds([[0.9], [0.7], [0.3], [0.1]], [0.5])
+        array([0.5])
+    """
+    ordered = -np.sort(-np.asarray(scores, np.float64), axis=0)  # (n, c), falling
+    share = np.asarray(prior, np.float64)
+    n, c = ordered.shape
+    count = np.clip(np.rint(np.nan_to_num(share) * n), 0, n).astype(np.int64)
+    edges = np.vstack([np.full(c, np.inf), ordered, np.full(c, -np.inf)])
+    above, below = edges[count, np.arange(c)], edges[count + 1, np.arange(c)]
+    middle = np.where(np.isinf(above), below, np.where(np.isinf(below), above - 1, (above + below) / 2))
+    return np.where(np.isnan(share), np.nan, middle)
+
+
 def _check_parameters(delta: float, tau: float, estimator: str) -> None:
     if estimator != "bbe":
         raise ValueError(f"estimator must be 'bbe'; got {estimator!r}. Leave it out to use 'bbe'.")

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from onepos import __version__
+from onepos.benchmark.run import Oracle
 from onepos.datasets import Dataset, digit_scenes
 from onepos.estimator import SinglePositiveClassifier
 from onepos.metrics import METRICS, evaluate
@@ -26,13 +27,12 @@ class _Run(NamedTuple):
     name: str
     role: str
     method: str
-    full_labels: bool
 
 
 RUNS = (
-    _Run("AN (assume negative)", "floor", "an", False),
-    _Run("CRISP", "method", "crisp", False),
-    _Run("full labels (oracle)", "oracle", "an", True),
+    _Run("AN (assume negative)", "floor", "an"),
+    _Run("CRISP", "method", "crisp"),
+    _Run("full labels (oracle)", "oracle", "full"),
 )
 
 
@@ -79,9 +79,8 @@ def _fit(
         if progress is not None:
             progress(run.name, epoch, epochs)
 
-    # Assume negative on complete labels is ordinary supervision.
-    labels, positives = (parts["train"].Y, "any") if run.full_labels else (observed, "single")
-    model = SinglePositiveClassifier(run.method, epochs=epochs, positives=positives, device="cpu", random_state=seed)
+    labels, positives = (parts["train"].Y, "any") if run.role == "oracle" else (observed, "single")
+    model = Oracle(run.method, epochs=epochs, positives=positives, device="cpu", random_state=seed)
     return model.fit(parts["train"].X, labels, validation=(parts["val"].X, parts["val"].Y), on_epoch=report)
 
 

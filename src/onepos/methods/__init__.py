@@ -9,8 +9,10 @@ from functools import partial
 from onepos.method import Method
 from onepos.methods.an import AN
 from onepos.methods.crisp import CRISP
+from onepos.methods.full import Full
 
 METHODS: dict[str, Callable[..., Method]] = {
+    "full": Full,
     "an": AN,
     "crisp": CRISP,
     "crisp-3ep": partial(CRISP, every=3),
@@ -33,4 +35,4 @@ def make_method(name: str, **parameters: object) -> Method:
     return METHODS[name](**parameters)
 
 
-__all__ = ["AN", "CRISP", "METHODS", "make_method"]
+__all__ = ["AN", "CRISP", "METHODS", "Full", "make_method"]

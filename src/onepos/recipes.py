@@ -1,0 +1,62 @@
+"""Recipes: the settings of a method on a data set, with their source (recipes.toml)."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of a method on a data set.
+
+    Attributes:
+        parameters: Of the method.
+        plan: Of the classifier: threshold, lr, batch_size …
+        source: Where the numbers come from.
+    """
+
+    parameters: dict[str, Any] = field(default_factory=dict)
+    plan: dict[str, Any] = field(default_factory=dict)
+    source: str = "defaults"
+
+
+def find_recipe(method: str, dataset: str, Y: npt.NDArray[Any] | None = None) -> Recipe:
+    """The recipe of a method on a data set; the method's defaults where there is none.
+
+    Args:
+        method: A name in METHODS.
+        dataset: The name of the data set.
+        Y: Full labels of the training rows, for recipes that need the mean number of labels per row.
+    """
+    entries = read_recipes().get(method, {})
+    entry = entries.get(dataset, entries.get("*"))
+    if entry is None:
+        return Recipe()
+    parameters = {name: _resolve(value, method, Y) for name, value in entry.get("parameters", {}).items()}
+    return Recipe(parameters, dict(entry.get("plan", {})), entry["source"])
+
+
+@cache
+def read_recipes() -> dict[str, dict[str, dict[str, Any]]]:
+    """The whole table: method → data set → entry."""
+    return tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
+
+
+def _resolve(value: Any, method: str, Y: npt.NDArray[Any] | None) -> Any:
+    """A number computed from full labels where the recipe asks for one."""
+    if value not in ("$cardinality", "$inverse_cardinality"):
+        return value
+    if Y is None:
+        raise ValueError(
+            f"the recipe of {method} needs the {value[1:].replace('_', ' ')}, which only full labels tell; "
+            "none were given. Set the parameter yourself."
+        )
+    count = np.asarray(Y).sum(1)
+    return float(count.mean() if value == "$cardinality" else (1 / count[count > 0]).mean())

@@ -1,0 +1,59 @@
+"""A run: protocol, oracle, recipes, and CRISP on real data."""
+
+import numpy as np
+import pytest
+
+from onepos import SinglePositiveClassifier
+from onepos.benchmark.run import Run, run_one
+from onepos.datasets import load_dataset
+from onepos.metrics import average_precision, ranking_loss
+from onepos.protocol import draw_single_positive, split
+
+
+@pytest.fixture(scope="module")
+def scenes():
+    return load_dataset("digit-scenes").take(range(1200))
+
+
+def test_a_run_is_its_seed(scenes):
+    run = Run("digit-scenes", "crisp", epochs=4, seed=3)
+    first, second = run_one(run, scenes), run_one(run, scenes)
+    assert first.scores == second.scores
+    assert first.parameters["lam"] == 1.0
+    assert first.best_epoch == 3
+    assert run_one(Run("digit-scenes", "crisp", epochs=4, seed=4), scenes).scores != first.scores
+
+
+def test_the_oracle_sees_all_labels_and_beats_the_floor(scenes):
+    floor, oracle = (run_one(Run("digit-scenes", name, epochs=6), scenes).scores for name in ("an", "full"))
+    assert oracle["average_precision"] > floor["average_precision"]
+    assert oracle["micro_f1"] > floor["micro_f1"] + 0.1
+
+
+def test_the_oracle_can_not_be_fitted_by_accident(toy):
+    X, Y, observed = toy
+    for y, positives in ((observed, "single"), (Y, "any")):
+        with pytest.raises(ValueError, match="Full needs full labels; this data offers none"):
+            SinglePositiveClassifier("full", positives=positives).fit(X, y, validation=(X, Y))
+
+
+# Average precision must beat a ranking of the labels by their observed frequency, the same for all rows, by this.
+MARGIN = {"yeast": 0.02, "scene": 0.25, "image": 0.15}
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", sorted(MARGIN))
+def test_crisp_beats_chance_on_real_data(name, real_data):
+    data = real_data(name)
+    crisp, by_frequency, by_lot = [], [], []
+    for seed in range(3):
+        scores = run_one(Run(name, "crisp", seed=seed), data).scores
+        parts = split(data.Y, seed)
+        frequency = draw_single_positive(data.Y[parts.train], seed).mean(0)
+        truth = data.Y[parts.test]
+        crisp.append(scores["average_precision"])
+        by_frequency.append(average_precision(truth, np.tile(frequency, (len(truth), 1))))
+        by_lot.append(average_precision(truth, np.random.default_rng(seed).random(truth.shape)))
+        assert scores["ranking_loss"] < ranking_loss(truth, np.tile(frequency, (len(truth), 1)))
+    assert np.mean(crisp) > np.mean(by_frequency) + MARGIN[name]
+    assert np.mean(crisp) > np.mean(by_lot) + 0.25
