@@ -86,9 +86,9 @@ def test_all_priors_unknown(result):
 
 def test_unreliable_estimates_have_a_hollow_marker(result):
     result["priors"]["reliable"] = [True] * 10
-    assert "not reliable" not in texts(prior_chart(result))
+    assert "too few positives" not in texts(prior_chart(result))
     result["priors"]["reliable"][4] = False
-    assert "not reliable" in texts(prior_chart(result))
+    assert "too few positives" in texts(prior_chart(result))
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])

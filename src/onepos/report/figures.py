@@ -200,7 +200,7 @@ def _draw_scatter(figure: Figure, values: Mapping[str, Floats], reliable: NDArra
 
 def _dots(axes: Axes, x: Floats, y: Floats, reliable: NDArray[np.bool_], size: float) -> None:
     """Filled dots for reliable estimates and hollow ones for the others."""
-    for mask, face, name in ((reliable, SERIES[0], "estimated"), (~reliable, CARD, "not reliable")):
+    for mask, face, name in ((reliable, SERIES[0], "estimated"), (~reliable, CARD, "too few positives")):
         shown = mask & np.isfinite(x + y)
         if shown.any():
             axes.plot(x[shown], y[shown], "o", ms=size, mec=SERIES[0], mfc=face, mew=1.6, label=name)

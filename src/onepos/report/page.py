@@ -44,6 +44,7 @@ def render_demo(result: Result) -> str:
         metrics=_metrics(result),
         priors=_priors(result),
         charts=_charts(result),
+        remark=result.get("remark") or "",
         examples=[_example(example) for example in result.get("examples") or []],
     )
 

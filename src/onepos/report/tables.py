@@ -141,7 +141,7 @@ def priors_table(result: Result) -> Table:
     )
     has_truth = any(value is not None for value in true)
     header = ["Label", "Observed positives", "Observed share", "Estimated prior", "Interval"]
-    header += [*(["True prior", "Error"] if has_truth else []), "Reliable"]
+    header += [*(["True prior", "Error"] if has_truth else []), "Enough positives"]
     rows = []
     for j, label in enumerate(priors["label"]):
         row = [str(label), decimal(counts[j], 0), decimal(shares[j]), decimal(estimated[j], missing=UNKNOWN)]
