@@ -10,7 +10,7 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from onepos import SinglePositiveClassifier
+from onepos.benchmark.run import Oracle
 from onepos.method import Batch, TrainView
 from onepos.methods import METHODS
 from onepos.samples import as_samples
@@ -184,7 +184,7 @@ class TestLaws:
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
     def test_11_moves_to_another_device(self, name, toy):
         X, Y, observed = toy
-        model = SinglePositiveClassifier(METHODS[name](), epochs=5, device="cuda", random_state=0)
+        model = Oracle(METHODS[name](), epochs=5, device="cuda", random_state=0)
         assert np.isfinite(model.fit(X, observed, validation=(X, Y)).predict_proba(X)).all()
 
     def test_12_is_described(self, name):

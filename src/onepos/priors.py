@@ -103,8 +103,9 @@ def estimate_priors(
         array([0.33333333])
     """
     _check_parameters(delta, tau, estimator)
-    values, rows, labels = _positives(scores, observed)
+    values = _read_scores(scores)
     n, c = values.shape
+    rows, labels = _find_positives(observed, (n, c))
     at_least = (
         _count_numpy(values, rows, labels) if isinstance(values, np.ndarray) else _count_torch(values, rows, labels)
     )
@@ -162,17 +163,14 @@ def _check_parameters(delta: float, tau: float, estimator: str) -> None:
         raise ValueError(f"tau must lie between 0 and 1; got {tau}. The paper uses 0.01.")
 
 
-def _positives(scores: Any, observed: Any) -> tuple[Any, IntArray, IntArray]:
-    """Scores as an array or an accelerator's tensor, and the (row, label) of each positive, label by label."""
+def _read_scores(scores: Any) -> Any:
+    """A matrix of floats: a NumPy array, or the tensor itself where it lives on an accelerator."""
     torch = sys.modules.get("torch")  # a tensor can only come from someone who imported torch
-    if torch is not None and isinstance(observed, torch.Tensor):
-        observed = observed.cpu().numpy()
     if torch is not None and isinstance(scores, torch.Tensor):
         values = scores.detach()
         if values.dtype in (torch.bfloat16, torch.float16):
             values = values.float()
-        if values.device.type == "cpu":
-            values = values.numpy()
+        values = values.numpy() if values.device.type == "cpu" else values
     else:
         values = np.asarray(scores)
         values = values if values.dtype.kind == "f" else values.astype(np.float64)
@@ -180,16 +178,27 @@ def _positives(scores: Any, observed: Any) -> tuple[Any, IntArray, IntArray]:
         raise ValueError(
             f"scores must be a matrix with a row per sample and a column per label; got shape {tuple(values.shape)}."
         )
-    indicator = as_indicator(observed, values.shape[1])
-    if indicator.shape != tuple(values.shape):
+    _check_finite(values)
+    return values
+
+
+def _find_positives(observed: Any, shape: tuple[int, int]) -> tuple[IntArray, IntArray]:
+    """Row and label of each observed positive, label by label."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(observed, torch.Tensor):
+        if observed.device.type != "cpu" and tuple(observed.shape) == shape:  # let the accelerator look for them
+            labels, rows = (found.cpu().numpy() for found in torch.nonzero(observed.t(), as_tuple=True))
+            return rows, labels
+        observed = observed.cpu().numpy()
+    indicator = as_indicator(observed, shape[1])
+    if indicator.shape != shape:
         raise ValueError(
-            f"scores and observed must agree in shape; got {tuple(values.shape)} and {indicator.shape}. "
+            f"scores and observed must agree in shape; got {shape} and {indicator.shape}. "
             "Pass the scores of the same rows and labels."
         )
-    _check_finite(values)
-    rows, labels = np.divmod(np.flatnonzero(np.ascontiguousarray(indicator).view(bool)), indicator.shape[1])
+    rows, labels = np.divmod(np.flatnonzero(np.ascontiguousarray(indicator).view(bool)), shape[1])
     by_label = np.argsort(labels, kind="stable")  # several times faster than nonzero of the transpose
-    return values, rows[by_label], labels[by_label]
+    return rows[by_label], labels[by_label]
 
 
 def _check_finite(values: Any) -> None:
@@ -225,8 +234,9 @@ def _count_torch(scores: torch.Tensor, rows: IntArray, labels: IntArray) -> IntA
     at_least = np.empty(len(rows), np.int64)
     start = np.searchsorted(labels, np.arange(c + 1))
     position = np.arange(len(rows)) - start[labels]
-    # A sort also returns int64 indices: a quarter of the matrix at a time keeps the peak below 1.5 matrices.
-    step = max(1, min(c, c // 4 if n * c > 1 << 24 else c))
+    # A sort takes about six times its input (indices, buffers), the search as much again: a few columns at a time
+    # keep the peak near the size of the matrix.
+    step = max(1, c // 10)
     for first in range(0, c, step):
         last = min(first + step, c)
         mine = slice(start[first], start[last])
