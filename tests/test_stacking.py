@@ -12,6 +12,11 @@ from onepos.samples import as_samples
 from onepos.training import Learner, Plan, train
 
 
+def make(name):
+    method = METHODS[name]()
+    return method.set_params(k=1.9) if "k" in method.privileged else method
+
+
 def three_runs(name, toy):
     """Three runs with their own draws, seeds and networks, and a batch of each."""
     X, Y, _ = toy
@@ -19,7 +24,7 @@ def three_runs(name, toy):
     for seed in range(3):
         observed = draw_single_positive(Y, seed)
         torch.manual_seed(seed)
-        learner = Learner(nn.Sequential(nn.Linear(8, 6), nn.ReLU()), METHODS[name]())
+        learner = Learner(nn.Sequential(nn.Linear(8, 6), nn.ReLU()), make(name))
         train(learner, as_samples(X), observed, 6, Plan(epochs=4, batch_size=16, lr=0.01, device="cpu", seed=seed))
         index = torch.as_tensor(np.random.default_rng(seed).permutation(60)[:16])
         rows = torch.tensor(X, dtype=torch.float32)[index]
@@ -29,7 +34,7 @@ def three_runs(name, toy):
 
 
 @pytest.mark.parametrize("epoch", [0, 5])
-@pytest.mark.parametrize("name", ["an", "crisp"])
+@pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name]().requires])
 def test_stacked_equals_one_by_one(name, epoch, toy):
     learners, batches = three_runs(name, toy)
     for learner in learners:

@@ -18,8 +18,14 @@ if TYPE_CHECKING:
     from onepos.method import Method as Method
     from onepos.method import TrainView as TrainView
     from onepos.methods import AN as AN
+    from onepos.methods import ANLS as ANLS
     from onepos.methods import CRISP as CRISP
+    from onepos.methods import EM as EM
+    from onepos.methods import EPR as EPR
+    from onepos.methods import GR as GR
     from onepos.methods import METHODS as METHODS
+    from onepos.methods import ROLE as ROLE
+    from onepos.methods import WAN as WAN
     from onepos.metrics import METRICS as METRICS
     from onepos.metrics import evaluate as evaluate
     from onepos.priors import PriorEstimate as PriorEstimate
@@ -31,7 +37,7 @@ _ROOMS = {
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
     "onepos.method": ("Batch", "Method", "TrainView"),
-    "onepos.methods": ("AN", "CRISP", "METHODS"),
+    "onepos.methods": ("AN", "ANLS", "CRISP", "EM", "EPR", "GR", "METHODS", "ROLE", "WAN"),
     "onepos.metrics": ("METRICS", "evaluate"),
     "onepos.priors": ("PriorEstimate", "estimate_priors"),
     "onepos.protocol": ("draw_single_positive", "split"),

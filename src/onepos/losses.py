@@ -18,3 +18,22 @@ def assume_negative(logits: Tensor, observed: Tensor) -> Tensor:
 def assume_negative_per_label(logits: Tensor, observed: Tensor) -> Tensor:
     """The same loss of each label by itself, mean over the batch: (c,)."""
     return F.binary_cross_entropy_with_logits(logits, observed, reduction="none").mean(0)
+
+
+def expected_count_penalty(scores: Tensor, k: float | None) -> Tensor:
+    """Squared distance of the mean row sum of `scores` (B, c) from k, as a share of c."""
+    return ((scores.sum(1).mean() - k) / scores.shape[1]) ** 2  # type: ignore[operator]  # setup has seen to k
+
+
+def check_expected_count(method: str, k: float | None, n_labels: int) -> None:
+    """Say in a sentence why this k can not be used."""
+    if k is None:
+        raise ValueError(
+            f"{method} needs k, the expected number of labels per row; none was given. "
+            f"Pass {method}(k=…) or use a recipe."
+        )
+    if not 0 < k <= n_labels:
+        raise ValueError(
+            f"k must be above 0 and at most the number of labels, {n_labels}; got {k!r}. "
+            "Pass the mean number of labels per row."
+        )

@@ -39,8 +39,8 @@ class Plan:
         epochs: Passes over the training rows.
         batch_size: Rows per step; the last batch of an epoch may be smaller.
         lr: Learning rate of Adam.
-        weight_decay: L2 weight of Adam, on weight matrices only: decay would pull a bias, which holds how
-            common its label is, towards one half.
+        weight_decay: L2 weight of Adam, on the weight matrices of the network only: decay would pull a bias,
+            which holds how common its label is, towards one half; what a method adds is its own affair.
         bias_init: "frequency" starts the head at the log-odds of the observed label frequencies with small
             weights, "zero" at zero with the usual weights.
         select: The metric in METRICS by which the best epoch on the validation rows is kept.
@@ -235,7 +235,8 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
     groups: dict[tuple[float, float], list[Tensor]] = {}
     for name, parameter in learner.named_parameters():
         factor = learner.method.lr_factor(name.removeprefix("method.")) if name.startswith("method.") else 1.0
-        decay = plan.weight_decay if parameter.ndim > 1 else 0.0
+        is_network = name.startswith(("backbone.", "method.head."))
+        decay = plan.weight_decay if is_network and parameter.ndim > 1 else 0.0
         groups.setdefault((plan.lr * factor, decay), []).append(parameter)
     listed = [{"params": params, "lr": lr, "weight_decay": decay} for (lr, decay), params in groups.items()]
     return LeanAdam(listed, lr=plan.lr)
@@ -310,8 +311,8 @@ def _view(
 
 
 def _identity(method: Method, plan: Plan, samples: Samples, labels: Tensor) -> str:
-    """What must be the same for a checkpoint to be taken up: everything but how long and on which device."""
-    kept = {key: value for key, value in dataclasses.asdict(plan).items() if key not in ("epochs", "device")}
+    """What must be the same for a checkpoint to be taken up: everything but the device."""
+    kept = {key: value for key, value in dataclasses.asdict(plan).items() if key != "device"}
     drawn = hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
     parameters = sorted(method.get_params().items())
     return repr((type(method).__name__, parameters, sorted(kept.items()), samples.fingerprint(), labels.shape, drawn))

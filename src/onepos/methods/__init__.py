@@ -8,12 +8,24 @@ from functools import partial
 
 from onepos.method import Method
 from onepos.methods.an import AN
+from onepos.methods.an_ls import ANLS
 from onepos.methods.crisp import CRISP
+from onepos.methods.em import EM
+from onepos.methods.epr import EPR
 from onepos.methods.full import Full
+from onepos.methods.gr import GR
+from onepos.methods.role import ROLE
+from onepos.methods.wan import WAN
 
 METHODS: dict[str, Callable[..., Method]] = {
     "full": Full,
     "an": AN,
+    "an-ls": ANLS,
+    "wan": WAN,
+    "epr": EPR,
+    "role": ROLE,
+    "em": EM,
+    "gr": GR,
     "crisp": CRISP,
     "crisp-3ep": partial(CRISP, every=3),
     "crisp-val": partial(CRISP, prior="validation"),
@@ -35,4 +47,4 @@ def make_method(name: str, **parameters: object) -> Method:
     return METHODS[name](**parameters)
 
 
-__all__ = ["AN", "CRISP", "METHODS", "Full", "make_method"]
+__all__ = ["AN", "ANLS", "CRISP", "EM", "EPR", "GR", "METHODS", "ROLE", "WAN", "Full", "make_method"]

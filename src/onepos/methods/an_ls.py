@@ -1,0 +1,45 @@
+"""AN-LS: assume every unobserved label is negative, but not fully: smooth the labels towards each other.
+
+    t = l·(1 − s) + (1 − l)·s        L = −(1/Bc) Σ_ij [ t_ij·log f_ij + (1 − t_ij)·log(1 − f_ij) ]
+
+References:
+    Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from onepos.method import Batch, Method, TrainView
+
+
+class ANLS(Method):
+    """Assume negative with label smoothing.
+
+    Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
+
+    Args:
+        smoothing: s, the probability given to what was not observed; 0 is AN. The published code uses s = 0.1
+            as it stands; the paper (recalled, not read again) halves it, which is `smoothing=0.05`.
+
+    References:
+        Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+    """
+
+    def __init__(self, smoothing: float = 0.1) -> None:
+        super().__init__()
+        self.smoothing = smoothing
+
+    def setup(self, train: TrainView) -> None:
+        """Check the number; there is nothing to remember."""
+        if not 0 <= self.smoothing < 0.5:
+            raise ValueError(
+                f"smoothing must be at least 0 and below 0.5, where positives and negatives become one; "
+                f"got {self.smoothing!r}. The published value is 0.1."
+            )
+
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
+        """Binary cross-entropy against the smoothed labels."""
+        target = self.smoothing + (1 - 2 * self.smoothing) * batch.observed
+        return F.binary_cross_entropy_with_logits(self(features[0]), target)

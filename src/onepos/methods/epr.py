@@ -1,0 +1,47 @@
+"""EPR: learn from the observed positives alone, and ask that rows get k labels on average.
+
+    L = −(1/Bc) Σ_ij l_ij·log f_ij  +  [ ((1/B) Σ_ij f_ij − k) / c ]²
+
+References:
+    Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from onepos.losses import check_expected_count, expected_count_penalty
+from onepos.method import Batch, Method, TrainView
+
+
+class EPR(Method):
+    """Expected positive regularisation.
+
+    Deviation: the published code, followed here, divides the first term by B·c and not the second, whose
+    relative weight so grows with c; in the paper (recalled, not read again) the first is divided by B only.
+
+    Deviation: the published code adds ε = 1e-5 inside the logarithm; the form on logits needs none.
+
+    Args:
+        k: Expected number of labels per row. It is not to be had from single positives: privileged.
+
+    References:
+        Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+    """
+
+    privileged = frozenset({"k"})
+
+    def __init__(self, k: float | None = None) -> None:
+        super().__init__()
+        self.k = k
+
+    def setup(self, train: TrainView) -> None:
+        """Check the number; there is nothing to remember."""
+        check_expected_count("EPR", self.k, train.n_labels)
+
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
+        """The positives' cross-entropy and the penalty on the expected count."""
+        logits = self(features[0])
+        positive: Tensor = -(batch.observed * F.logsigmoid(logits)).mean()
+        return positive + expected_count_penalty(logits.sigmoid(), self.k)

@@ -1,0 +1,68 @@
+"""ROLE: estimate the missing labels as free numbers, one per row and label, while the network learns from them.
+
+With ŷ = sigmoid(θ), CE(t, p) = −t·log p − (1 − t)·log(1 − p), and t̄ for a t that gets no gradient,
+
+    L = (1/2Bc) Σ_ij [ −l·(log f + log ŷ) + CE(ŷ̄, f) + CE(f̄, ŷ) ]  +  ½·[ R(f) + R(ŷ) ]
+
+where R is EPR's penalty [((1/B) Σ_ij f_ij − k)/c]².
+
+References:
+    Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onepos.losses import check_expected_count, expected_count_penalty
+from onepos.method import Batch, Method, TrainView
+
+
+class ROLE(Method):
+    """Regularised online label estimation.
+
+    Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
+
+    Args:
+        k: Expected number of labels per row. It is not to be had from single positives: privileged.
+        cross: "all" holds the network to the estimated labels everywhere, as published; "unobserved" only
+            where no positive was observed, as the CRISP group's tabular code has it.
+
+    References:
+        Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+    """
+
+    privileged = frozenset({"k"})
+    label_logits: Tensor  # θ, (n, c); a parameter made in setup
+
+    def __init__(self, k: float | None = None, cross: str = "all") -> None:
+        super().__init__()
+        self.k, self.cross = k, cross
+
+    def setup(self, train: TrainView) -> None:
+        """Start ŷ at 0.995 where observed and at random in [0.4, 0.6] elsewhere."""
+        check_expected_count("ROLE", self.k, train.n_labels)
+        if self.cross not in ("all", "unobserved"):
+            raise ValueError(f"cross must be 'all' or 'unobserved'; got {self.cross!r}.")
+        sure, bound = torch.logit(torch.tensor([0.995, 0.6], dtype=torch.float64)).tolist()
+        # Drawn on the CPU like the head's weights, so that one seed is one start on every device.
+        unsure = torch.empty(train.observed.shape).uniform_(-bound, bound).to(train.observed.device)
+        self.label_logits = nn.Parameter(torch.where(train.observed == 1, sure, unsure))
+
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
+        """Network and label estimate, each held to the observed positives, to the other, and to k."""
+        logits, label_logits, observed = self(features[0]), self.label_logits[batch.index], batch.observed
+        scores, labels = logits.sigmoid(), label_logits.sigmoid()
+        positive = -observed * (F.logsigmoid(logits) + F.logsigmoid(label_logits))
+        to_labels = F.binary_cross_entropy_with_logits(logits, labels.detach(), reduction="none")
+        to_scores = F.binary_cross_entropy_with_logits(label_logits, scores.detach(), reduction="none")
+        if self.cross == "unobserved":
+            to_labels = (1 - observed) * to_labels
+        penalty = expected_count_penalty(scores, self.k) + expected_count_penalty(labels, self.k)
+        return ((positive + to_labels + to_scores).mean() + penalty) / 2
+
+    def lr_factor(self, name: str) -> float:
+        """Ten times the plan's for the label estimate, as published."""
+        return 10.0 if name == "label_logits" else 1.0

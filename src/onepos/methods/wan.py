@@ -1,0 +1,44 @@
+"""WAN: assume every unobserved label is negative, and let all of a row's negatives weigh as much as its positive.
+
+    L = −(1/Bc) Σ_ij [ l_ij·log f_ij + w·(1 − l_ij)·log(1 − f_ij) ],   w = 1/(c − 1)
+
+References:
+    Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from onepos.method import Batch, Method, TrainView
+
+
+class WAN(Method):
+    """Weak assume negative: the labels not observed weigh together as much as the one that was.
+
+    Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
+
+    Args:
+        weight: w, the weight of an unobserved label. None is the published 1/(c − 1); 1 is AN.
+
+    References:
+        Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
+    """
+
+    def __init__(self, weight: float | None = None) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def setup(self, train: TrainView) -> None:
+        """Check the number; there is nothing to remember."""
+        if self.weight is not None and not self.weight >= 0:
+            raise ValueError(f"weight must not be negative; got {self.weight!r}. Pass None for 1/(c − 1).")
+
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
+        """Binary cross-entropy with unobserved labels weighed down."""
+        n_labels = batch.observed.shape[1]
+        # With a single label there is no other one to share the weight with: 1, as in AN.
+        weight = 1 / max(n_labels - 1, 1) if self.weight is None else self.weight
+        weights = batch.observed + weight * (1 - batch.observed)
+        return F.binary_cross_entropy_with_logits(self(features[0]), batch.observed, weight=weights)
