@@ -251,6 +251,7 @@ class TestWrongInput:
             ),
             (["fit", "full.csv", "--label", "tags", "--separator", ";"], "each row must show one positive label; row "),
             (["fit", "digit-scenes:train"], "Hide all but one with --draw uniform"),
+            (["fit", "x.arff", "--label", "tag"], ".arff files name their labels themselves; --label is for tables"),
             (["predict", "nothing", "new.csv"], "must hold model.json; there is none"),
             (["fit", "single.csv", "--lable", "tag"], "No such option"),
             (["fti", "single.csv"], "No such command"),

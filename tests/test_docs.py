@@ -31,6 +31,16 @@ def test_every_page_has_a_method():
     assert {page_of(name) for name in METHODS} == set(METHOD_PAGES)
 
 
+def test_the_table_in_the_readme_is_the_table():
+    """Name, what it is told beyond single positives, the first line about it, its page."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in METHODS:
+        method = METHODS[name]()
+        privileged = ", ".join(sorted(method.privileged)) or "–"
+        about = type(method).__doc__.split("\n")[0]
+        assert f"| [`{name}`]({page_of(name).relative_to(ROOT)}) | {privileged} | {about} |" in text
+
+
 def python_blocks(path):
     return re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 

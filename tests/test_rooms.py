@@ -24,7 +24,7 @@ ROOMS = [
     {"labels", "estimator", "model_folder"},
     {"recipes", "benchmark"},
     {"report"},
-    {"console", "cli", "__main__"},
+    {"console", "inputs", "cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onepos.console import complain, progress, show_json, show_table
+from onepos.inputs import as_frame, observe, parse_parameters, parse_widths, read_inputs, read_rows, spread_labels
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
@@ -31,8 +32,6 @@ data_app = typer.Typer(help="Known data sets: list, describe, fetch.", no_args_i
 list_app = typer.Typer(help="What there is to choose from.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 app.add_typer(list_app, name="list")
-
-PARTS = ("train", "val", "test")
 
 
 class Draw(StrEnum):
@@ -163,17 +162,17 @@ def fit(
 ) -> None:
     """Train a model from rows with one observed label each and write it to a folder."""
     columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
-    rows = _read(data, columns, data_root, split_seed)
-    held_out = None if validation is None else _read(validation, columns, data_root, split_seed)
-    observed = _observe(rows, draw, draw_file, save_draw, seed, positives)
+    rows = read_rows(data, columns, data_root, split_seed)
+    held_out = None if validation is None else read_rows(validation, columns, data_root, split_seed)
+    observed = observe(rows, draw, draw_file, save_draw, seed, positives)
 
     from onepos.estimator import SinglePositiveClassifier
     from onepos.methods import make_method
 
     model = SinglePositiveClassifier(
-        make_method(method, **_parse_parameters(parameters)),
+        make_method(method, **parse_parameters(parameters)),
         network=network,
-        hidden=_parse_widths(hidden),
+        hidden=parse_widths(hidden),
         scale=scale,
         bias_init=bias_init,
         epochs=epochs,
@@ -208,7 +207,7 @@ def predict(
 
     _check_folder(out)
     fitted = SinglePositiveClassifier.load(model)
-    X = _read_inputs(fitted, data, drop, data_root, split_seed)
+    X = read_inputs(fitted, data, drop, data_root, split_seed)
     probability = fitted.predict_proba(X)
     table = pd.DataFrame(probability, columns=[str(name) for name in fitted.classes_])
     chosen = probability > fitted.thresholds_
@@ -237,9 +236,9 @@ def evaluate(
 
     columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
     fitted = SinglePositiveClassifier.load(model)
-    rows = _read(data, columns, data_root, split_seed)
-    Y = _align(rows, fitted)
-    probability = fitted.predict_proba(_frame(rows, fitted))
+    rows = read_rows(data, columns, data_root, split_seed)
+    Y = spread_labels(rows, [str(name) for name in fitted.classes_])
+    probability = fitted.predict_proba(as_frame(rows, fitted))
     scores = metrics.evaluate(Y, probability, threshold=fitted.thresholds_)
     table = metrics.per_label(Y, probability, fitted.thresholds_, [str(name) for name in fitted.classes_])
     if as_json:
@@ -282,15 +281,15 @@ def priors(
 ) -> None:
     """Estimate how common each label really is, with intervals, from one observed label per row."""
     columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
-    rows = _read(data, columns, data_root, split_seed)
-    observed = _observe(rows, draw, draw_file, None, seed, positives)
+    rows = read_rows(data, columns, data_root, split_seed)
+    observed = observe(rows, draw, draw_file, None, seed, positives)
 
     from onepos.estimator import SinglePositiveClassifier
     from onepos.priors import estimate_priors
 
     model = SinglePositiveClassifier(method, epochs=epochs, positives=positives, device=device, random_state=seed)
     _train(model, rows, observed, None, None, quiet)
-    estimate = estimate_priors(model.decision_function(_frame(rows, model)), observed, delta=delta, tau=tau)
+    estimate = estimate_priors(model.decision_function(as_frame(rows, model)), observed, delta=delta, tau=tau)
     header = ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
     table = [
         [name, str(count), f"{count / rows.n_samples:.4f}", *(_number(v) for v in numbers), "yes" if sure else "no"]
@@ -357,7 +356,7 @@ def data_info(
 ) -> None:
     """Describe a data set: sizes, labels per row, class priors."""
     columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
-    facts = _read(data, columns, data_root, split_seed).describe()
+    facts = read_rows(data, columns, data_root, split_seed).describe()
     if as_json:
         show_json(facts)
         return
@@ -396,13 +395,14 @@ def list_methods(as_json: Json = False) -> None:
     rows = [
         [
             name,
-            ", ".join(sorted(method.requires | method.privileged)) or "–",
+            ", ".join(sorted(method.requires)) or "–",
+            ", ".join(sorted(method.privileged)) or "–",
             ", ".join(f"{key}={value}" for key, value in method.get_params().items()) or "–",
-            (type(method).__doc__ or "").split(".")[0].split(":")[0],
+            (type(method).__doc__ or "").split("\n")[0],
         ]
         for name, method in made.items()
     ]
-    _list(["name", "needs", "parameters", "about"], rows, as_json)
+    _list(["name", "needs", "privileged", "parameters", "about"], rows, as_json)
 
 
 @list_app.command("metrics")
@@ -449,64 +449,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
         print(f"warning: {message}", file=sys.stderr)
 
 
-def _read(data: str, columns: dict[str, str | None], root: Path | None, split_seed: int) -> Dataset:
-    """A file or a named data set; with `:part` behind it, one part of its split."""
-    from onepos.datasets import load_dataset, read_dataset
-
-    name, _, part = data.rpartition(":")
-    if part not in PARTS or not name:
-        name, part = data, ""
-    options: dict[str, Any] = {key: value for key, value in columns.items() if value}
-    for key in ("label_columns", "drop"):
-        if key in options and "*" not in options[key]:
-            options[key] = options[key].split(",")
-    is_file = Path(name).suffix != "" or Path(name).exists()
-    dataset = read_dataset(name, **options) if is_file else load_dataset(name, root)
-    if not part:
-        return dataset
-    from onepos.protocol import split
-
-    shipped = dataset.splits if dataset.splits and set(dataset.splits) == set(PARTS) else None
-    parts = shipped if shipped is not None else split(dataset.Y, split_seed)._asdict()
-    return dataset.take(parts[part])
-
-
-def _observe(
-    rows: Dataset, draw: Draw | None, draw_file: Path | None, save_draw: Path | None, seed: int, positives: str
-) -> Any:
-    """The observed labels: as they are where each row shows one, otherwise by the draw that was asked for."""
-    from onepos.datasets import load_draw
-    from onepos.datasets import save_draw as write_draw
-    from onepos.protocol import draw_single_positive
-
-    if draw_file is not None:
-        return load_draw(draw_file, rows.Y)
-    if draw is not None:
-        observed = draw_single_positive(rows.Y, seed, how=str(draw))
-        if save_draw is not None:
-            write_draw(save_draw, observed, how=str(draw), seed=seed)
-        return observed
-    crowded = rows.Y.sum(1) > 1
-    if positives == "single" and crowded.any():
-        row = int(crowded.argmax())
-        raise ValueError(
-            f"each row must show one positive label; row {row} shows {int(rows.Y[row].sum())}. Hide all but one with "
-            "--draw uniform, or take them all with --positives any."
-        )
-    return rows.Y
-
-
-def _frame(rows: Dataset, model: SinglePositiveClassifier | None = None) -> Any:
-    """The features, with their names where there are any and the model wants them."""
-    import numpy as np
-    import pandas as pd
-
-    wants = model is None or hasattr(model, "feature_names_in_")
-    if rows.feature_names is None or rows.is_sparse or not wants:
-        return rows.X
-    return pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names))
-
-
 def _train(
     model: SinglePositiveClassifier,
     rows: Dataset,
@@ -520,70 +462,12 @@ def _train(
     names = list(rows.label_names)
     with progress(quiet) as advance:
         model.fit(
-            _frame(rows),
+            as_frame(rows),
             pd.DataFrame(observed, columns=names),
-            validation=None if held_out is None else (_frame(held_out), _spread(held_out, names)),
+            validation=None if held_out is None else (as_frame(held_out), spread_labels(held_out, names)),
             checkpoint=checkpoint,
             on_epoch=lambda epoch, history: advance("training, epoch", epoch, int(model.epochs)),
         )
-
-
-def _spread(rows: Dataset, names: list[str]) -> Any:
-    """Y of `rows` with one column per name; a label that does not occur in `rows` is absent everywhere."""
-    import numpy as np
-
-    unknown = [name for name in rows.label_names if name not in names]
-    if unknown:
-        raise ValueError(
-            f"every label must be one the model knows; {rows.name} holds {unknown[0]!r}. Drop or rename it."
-        )
-    Y = np.zeros((rows.n_samples, len(names)), np.uint8)
-    Y[:, [names.index(name) for name in rows.label_names]] = rows.Y
-    return Y
-
-
-def _align(rows: Dataset, model: SinglePositiveClassifier) -> Any:
-    return _spread(rows, [str(name) for name in model.classes_])
-
-
-def _read_inputs(
-    model: SinglePositiveClassifier, data: str, drop: str | None, root: Path | None, split_seed: int
-) -> Any:
-    """Rows to predict: the model's own columns of a table, or the features of a data set."""
-    from onepos.datasets import read_features
-
-    if Path(data).suffix in ("", ".arff", ".mat") or data.rpartition(":")[2] in PARTS:
-        return _frame(_read(data, {"drop": drop}, root, split_seed), model)
-    import numpy as np
-    import pandas as pd
-
-    names = getattr(model, "feature_names_in_", None)
-    X, found = read_features(data, columns=None if names is None else list(names))
-    return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
-
-
-def _parse_parameters(texts: list[str] | None) -> dict[str, Any]:
-    """NAME=VALUE, with VALUE as JSON where it is JSON (numbers, true, lists) and as text otherwise."""
-    parsed: dict[str, Any] = {}
-    for text in texts or []:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise ValueError(f"--set takes NAME=VALUE; got {text!r}. For example: --set lam=0.5")
-        try:
-            parsed[name] = json.loads(value)
-        except json.JSONDecodeError:
-            parsed[name] = value
-    return parsed
-
-
-def _parse_widths(text: str) -> tuple[int, ...]:
-    try:
-        widths = tuple(int(width) for width in text.split(",") if width.strip())
-    except ValueError:
-        widths = (0,)
-    if any(width < 1 for width in widths):
-        raise ValueError(f"--hidden takes whole widths by commas; got {text!r}. For example: --hidden 256,128")
-    return widths
 
 
 def _check_folder(path: Path) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Numbers of a block held at a time: 32 MiB of distances, and as much of differences.
-_BLOCK = 1 << 22
+# Distances held at a time (32 MiB), and differences (512 KiB).
+_BLOCK, _CACHED = 1 << 22, 1 << 16
 
 
 @torch.no_grad()
@@ -46,20 +46,25 @@ def nearest_neighbours(rows: Tensor, k: int) -> Tensor:
     square = (centred * centred).sum(1)
     # Twice the textbook bound of rounding errors in ‖x‖² + ‖y‖² − 2x·y, (d + 4)·2⁻⁵³·(‖x‖ + ‖y‖)².
     error = (d + 4) * torch.finfo(torch.float64).eps * (square.sqrt() + square.max().sqrt()) ** 2
-    for block in torch.arange(n, device=points.device).split(max(1, _BLOCK // n)):
+    kind = torch.unique(points, dim=0, return_inverse=True)[1]  # copies of a row have one number
+    for block in torch.split(torch.arange(n, device=points.device), max(1, _BLOCK // n)):
         gap = torch.addmm(square, centred[block], centred.T, alpha=-2)  # squared distance − ‖x‖²
         gap[torch.arange(len(block), device=points.device), block] = torch.inf
         limit = gap.topk(k, largest=False).values[:, -1:] + 2 * error[block].unsqueeze(1)
         row, other = (gap <= limit).nonzero(as_tuple=True)
-        found[block] = _k_smallest(row, other, _distances(points, block[row], other), k).to(rows.device)
+        found[block] = _k_smallest(row, other, _distances(points, kind, block[row], other), k).to(rows.device)
     return found
 
 
-def _distances(points: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """Σ(x − y)² of the given pairs of rows, a few pairs at a time."""
-    step = max(1, _BLOCK // max(1, points.shape[1]))
-    parts = zip(first.split(step), second.split(step), strict=True)
-    return torch.cat([(points[i] - points[j]).square_().sum(1) for i, j in parts])
+def _distances(points: Tensor, kind: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    """Σ(x − y)² of the given pairs of rows; among copies of the same two rows one pair stands for all."""
+    pair, stands_for = torch.unique(kind[first] * len(points) + kind[second], return_inverse=True)
+    some = torch.empty_like(pair).scatter_(0, stands_for, torch.arange(len(first), device=pair.device))
+    distance = points.new_empty(len(pair))
+    step = max(1, _CACHED // max(1, points.shape[1]))
+    for pairs, out in zip(torch.split(some, step), torch.split(distance, step), strict=True):
+        torch.sum((points[first[pairs]] - points[second[pairs]]).square_(), 1, out=out)
+    return distance[stands_for]
 
 
 def _k_smallest(row: Tensor, other: Tensor, distance: Tensor, k: int) -> Tensor:

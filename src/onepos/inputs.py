@@ -1,0 +1,141 @@
+"""What a command is given → what the library takes: data by name or file, observed labels, parameters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onepos.datasets import Dataset
+    from onepos.estimator import SinglePositiveClassifier
+
+PARTS = ("train", "val", "test")
+
+
+def read_rows(data: str, columns: dict[str, str | None], root: Path | None, split_seed: int) -> Dataset:
+    """A file or a named data set; with `:part` behind it, one part of its split."""
+    from onepos.datasets import load_dataset, read_dataset
+
+    name, _, part = data.rpartition(":")
+    if part not in PARTS or not name:
+        name, part = data, ""
+    options = _column_options(name, columns)
+    is_file = Path(name).suffix != "" or Path(name).exists()
+    dataset = read_dataset(name, **options) if is_file else load_dataset(name, root)
+    if not part:
+        return dataset
+    from onepos.protocol import split
+
+    shipped = dataset.splits if dataset.splits and set(dataset.splits) == set(PARTS) else None
+    parts = shipped if shipped is not None else split(dataset.Y, split_seed)._asdict()
+    return dataset.take(parts[part])
+
+
+def _column_options(name: str, columns: dict[str, str | None]) -> dict[str, Any]:
+    """Which columns are labels, as the reader of this kind of file wants to hear it."""
+    options: dict[str, Any] = {key: value for key, value in columns.items() if value}
+    for key in ("label_columns", "drop"):
+        if key in options and "*" not in options[key]:
+            options[key] = options[key].split(",")
+    kind = Path(name.removesuffix(".gz")).suffix
+    if kind not in (".arff", ".mat"):
+        return options
+    labels = options.pop("label_columns", None)
+    if options:
+        raise ValueError(
+            f"{kind} files name their labels themselves; --{next(iter(options))} is for tables. "
+            "Leave it out, or give --label-columns."
+        )
+    return {} if labels is None else {"labels": labels if kind == ".arff" else labels[0]}
+
+
+def observe(
+    rows: Dataset, draw: str | None, draw_file: Path | None, save_draw: Path | None, seed: int, positives: str
+) -> Any:
+    """The observed labels: as they are where each row shows one, otherwise by the draw that was asked for."""
+    from onepos.datasets import load_draw
+    from onepos.datasets import save_draw as write_draw
+    from onepos.protocol import draw_single_positive
+
+    if draw_file is not None:
+        return load_draw(draw_file, rows.Y)
+    if draw is not None:
+        observed = draw_single_positive(rows.Y, seed, how=str(draw))
+        if save_draw is not None:
+            write_draw(save_draw, observed, how=str(draw), seed=seed)
+        return observed
+    crowded = rows.Y.sum(1) > 1
+    if positives == "single" and crowded.any():
+        row = int(crowded.argmax())
+        raise ValueError(
+            f"each row must show one positive label; row {row} shows {int(rows.Y[row].sum())}. Hide all but one with "
+            "--draw uniform, or take them all with --positives any."
+        )
+    return rows.Y
+
+
+def as_frame(rows: Dataset, model: SinglePositiveClassifier | None = None) -> Any:
+    """The features, with their names where there are any and the model wants them."""
+    import numpy as np
+    import pandas as pd
+
+    wants = model is None or hasattr(model, "feature_names_in_")
+    if rows.feature_names is None or rows.is_sparse or not wants:
+        return rows.X
+    return pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names))
+
+
+def spread_labels(rows: Dataset, names: list[str]) -> Any:
+    """Y of `rows` with one column per name; a label that does not occur in `rows` is absent everywhere."""
+    import numpy as np
+
+    unknown = [name for name in rows.label_names if name not in names]
+    if unknown:
+        raise ValueError(
+            f"every label must be one the model knows; {rows.name} holds {unknown[0]!r}. Drop or rename it."
+        )
+    Y = np.zeros((rows.n_samples, len(names)), np.uint8)
+    Y[:, [names.index(name) for name in rows.label_names]] = rows.Y
+    return Y
+
+
+def read_inputs(
+    model: SinglePositiveClassifier, data: str, drop: str | None, root: Path | None, split_seed: int
+) -> Any:
+    """Rows to predict: the model's own columns of a table, or the features of a data set."""
+    from onepos.datasets import read_features
+
+    if Path(data).suffix in ("", ".arff", ".mat") or data.rpartition(":")[2] in PARTS:
+        return as_frame(read_rows(data, {"drop": drop}, root, split_seed), model)
+    import numpy as np
+    import pandas as pd
+
+    names = getattr(model, "feature_names_in_", None)
+    X, found = read_features(data, columns=None if names is None else list(names))
+    return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
+
+
+def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
+    """NAME=VALUE, with VALUE as JSON where it is JSON (numbers, true, lists) and as text otherwise."""
+    parsed: dict[str, Any] = {}
+    for text in texts or []:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ValueError(f"--set takes NAME=VALUE; got {text!r}. For example: --set lam=0.5")
+        try:
+            parsed[name] = json.loads(value)
+        except json.JSONDecodeError:
+            parsed[name] = value
+    return parsed
+
+
+def parse_widths(text: str) -> tuple[int, ...]:
+    """Widths by commas: "256,128"."""
+    try:
+        widths = tuple(int(width) for width in text.split(",") if width.strip())
+    except ValueError:
+        widths = (0,)
+    if any(width < 1 for width in widths):
+        raise ValueError(f"--hidden takes whole widths by commas; got {text!r}. For example: --hidden 256,128")
+    return widths
