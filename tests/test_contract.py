@@ -82,7 +82,7 @@ class TestLaws:
             loss.backward()
             assert learner.method.head.weight.grad.abs().sum() > 0
 
-    def test_2_training_lowers_it(self, name, toy):
+    def test_2_training_lowers_it(self, name, toy, without_noise):
         X, Y, observed = toy
         _, history = run(name, X, observed, Y, epochs=12)
         phase = [

@@ -34,7 +34,7 @@ def three_runs(name, toy):
 
 
 @pytest.mark.parametrize("epoch", [0, 5])
-@pytest.mark.parametrize("name", [name for name in METHODS if not METHODS[name]().requires])
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name]().stackable])
 def test_stacked_equals_one_by_one(name, epoch, toy):
     learners, batches = three_runs(name, toy)
     for learner in learners:

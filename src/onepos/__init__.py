@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from onepos.methods import ANLS as ANLS
     from onepos.methods import CRISP as CRISP
     from onepos.methods import EM as EM
+    from onepos.methods import EMAPL as EMAPL
     from onepos.methods import EPR as EPR
     from onepos.methods import GR as GR
     from onepos.methods import METHODS as METHODS
+    from onepos.methods import MIME as MIME
     from onepos.methods import ROLE as ROLE
     from onepos.methods import WAN as WAN
+    from onepos.methods import LargeLoss as LargeLoss
     from onepos.metrics import METRICS as METRICS
     from onepos.metrics import evaluate as evaluate
     from onepos.priors import PriorEstimate as PriorEstimate
@@ -37,7 +40,20 @@ _ROOMS = {
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
     "onepos.method": ("Batch", "Method", "TrainView"),
-    "onepos.methods": ("AN", "ANLS", "CRISP", "EM", "EPR", "GR", "METHODS", "ROLE", "WAN"),
+    "onepos.methods": (
+        "AN",
+        "ANLS",
+        "CRISP",
+        "EM",
+        "EMAPL",
+        "EPR",
+        "GR",
+        "METHODS",
+        "MIME",
+        "ROLE",
+        "WAN",
+        "LargeLoss",
+    ),
     "onepos.metrics": ("METRICS", "evaluate"),
     "onepos.priors": ("PriorEstimate", "estimate_priors"),
     "onepos.protocol": ("draw_single_positive", "split"),

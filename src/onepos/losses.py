@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -37,3 +38,10 @@ def check_expected_count(method: str, k: float | None, n_labels: int) -> None:
             f"k must be above 0 and at most the number of labels, {n_labels}; got {k!r}. "
             "Pass the mean number of labels per row."
         )
+
+
+def lowest_per_label(scores: Tensor, candidates: Tensor, count: Tensor) -> Tensor:
+    """Mask of the `count[j]` candidates with the lowest scores in each column j; of equal ones the first rows."""
+    order = scores.masked_fill(~candidates, torch.inf).T.contiguous().argsort(stable=True)  # (c, n) sorts faster
+    first = torch.arange(len(scores), device=scores.device) < count[:, None]
+    return candidates & torch.zeros_like(first).scatter(1, order, first).T

@@ -86,6 +86,8 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         views: Views per sample the loop must supply.
         requires: What the data must offer, of {"maps", "views", "validation labels"}.
         privileged: What a method is told that single positives do not tell, such as the mean number of labels.
+        structural: Float parameters that `loss` turns into whole numbers; runs that differ in them can not be stacked.
+        stackable: Whether runs of this method can be stacked at all (`onepos.stacking`).
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
     """
@@ -93,6 +95,8 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     views: int = 1
     requires: frozenset[str] = frozenset()
     privileged: frozenset[str] = frozenset()
+    structural: frozenset[str] = frozenset()
+    stackable: bool = True
     epoch: int = 0
     class_prior: Tensor | None
     head: nn.Module

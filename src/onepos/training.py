@@ -135,9 +135,9 @@ def train(
     device, method = runtime.device, learner.method
     samples, labels = samples.to(device), torch.tensor(observed, device=device)
     validation = validation and validation._replace(samples=validation.samples.to(device))
-    view = _view(learner, samples, labels, n_features, plan, validation)
+    view = make_view(learner, samples, labels, n_features, plan, validation)
     with seeded(plan.seed, HEAD_STREAM, device):
-        _prepare(learner.to(device), view, plan)
+        prepare(learner.to(device), view, plan)
     optimizer = _optimizer(learner, plan)
     module, stepper = runtime.setup(learner, optimizer)
     keeper = _Keeper(learner, optimizer, checkpoint, identity=lambda: _identity(method, plan, samples, labels))
@@ -148,7 +148,7 @@ def train(
         with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
             history.loss.append(_run_epoch(runtime, module, stepper, learner, samples, labels, plan))
             method.end_epoch(view)
-        if _is_best(learner, validation, plan, history):
+        if is_best(learner, validation, plan, history):
             history.best_epoch = epoch
             keeper.best = copy.deepcopy(learner.state_dict()) if validation else None
         if method.class_prior is not None:
@@ -212,7 +212,7 @@ class _Keeper:
             os.unlink(self.path)
 
 
-def _prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
+def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
     """Make the head, start it where the plan says, and let the method declare what it remembers."""
     method, device = learner.method, view.observed.device
     method.head = method.make_head(view.n_features, view.n_labels).to(device)
@@ -230,16 +230,24 @@ def _prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
     learner.to(device)
 
 
-def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
-    """Adam over one group per (learning rate, weight decay)."""
-    groups: dict[tuple[float, float], list[Tensor]] = {}
+def optimizer_groups(learner: Learner, plan: Plan) -> dict[tuple[float, float], list[str]]:
+    """Names of the parameters by their (learning rate, weight decay)."""
+    groups: dict[tuple[float, float], list[str]] = {}
     for name, parameter in learner.named_parameters():
         factor = learner.method.lr_factor(name.removeprefix("method.")) if name.startswith("method.") else 1.0
         is_network = name.startswith(("backbone.", "method.head."))
         decay = plan.weight_decay if is_network and parameter.ndim > 1 else 0.0
-        groups.setdefault((plan.lr * factor, decay), []).append(parameter)
-    listed = [{"params": params, "lr": lr, "weight_decay": decay} for (lr, decay), params in groups.items()]
-    return LeanAdam(listed, lr=plan.lr)
+        groups.setdefault((plan.lr * factor, decay), []).append(name)
+    return groups
+
+
+def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
+    parameters = dict(learner.named_parameters())
+    groups = [
+        {"params": [parameters[name] for name in names], "lr": lr, "weight_decay": decay}
+        for (lr, decay), names in optimizer_groups(learner, plan).items()
+    ]
+    return LeanAdam(groups, lr=plan.lr)
 
 
 def _run_epoch(
@@ -267,7 +275,7 @@ def _run_epoch(
     return mean
 
 
-def _is_best(learner: Learner, validation: Validation | None, plan: Plan, history: History) -> bool:
+def is_best(learner: Learner, validation: Validation | None, plan: Plan, history: History) -> bool:
     """Score the epoch on the validation rows; whether none before was as good. Without rows the last is best."""
     if validation is None:
         return True
@@ -291,7 +299,7 @@ def _pass(learner: Learner, samples: Samples, output: Callable[[Tensor], Tensor]
     return result
 
 
-def _view(
+def make_view(
     learner: Learner,
     samples: Samples,
     labels: Tensor,
@@ -299,6 +307,7 @@ def _view(
     plan: Plan,
     validation: Validation | None,
 ) -> TrainView:
+    """What the method may see of the whole training set."""
     return TrainView(
         observed=labels,
         n_features=n_features,

@@ -11,9 +11,12 @@ from onepos.methods.an import AN
 from onepos.methods.an_ls import ANLS
 from onepos.methods.crisp import CRISP
 from onepos.methods.em import EM
+from onepos.methods.em_apl import EMAPL
 from onepos.methods.epr import EPR
 from onepos.methods.full import Full
 from onepos.methods.gr import GR
+from onepos.methods.large_loss import LargeLoss
+from onepos.methods.mime import MIME
 from onepos.methods.role import ROLE
 from onepos.methods.wan import WAN
 
@@ -25,6 +28,11 @@ METHODS: dict[str, Callable[..., Method]] = {
     "epr": EPR,
     "role": ROLE,
     "em": EM,
+    "em-apl": EMAPL,
+    "mime": MIME,
+    "ll-r": partial(LargeLoss, variant="reject"),
+    "ll-ct": partial(LargeLoss, variant="correct"),
+    "ll-cp": partial(LargeLoss, variant="permanent"),
     "gr": GR,
     "crisp": CRISP,
     "crisp-3ep": partial(CRISP, every=3),
@@ -47,4 +55,19 @@ def make_method(name: str, **parameters: object) -> Method:
     return METHODS[name](**parameters)
 
 
-__all__ = ["AN", "ANLS", "CRISP", "EM", "EPR", "GR", "METHODS", "ROLE", "WAN", "Full", "make_method"]
+__all__ = [
+    "AN",
+    "ANLS",
+    "CRISP",
+    "EM",
+    "EMAPL",
+    "EPR",
+    "GR",
+    "METHODS",
+    "MIME",
+    "ROLE",
+    "WAN",
+    "Full",
+    "LargeLoss",
+    "make_method",
+]

@@ -1,0 +1,127 @@
+"""MIME: learn through a noisy bottleneck, and let what the network finds there take the place of missing labels.
+
+Features become a Gaussian N(μ, σ²) over a code z; logits are linear in z. With y the labels so far and m = 0 for
+ignored entries, 1 for the others:
+
+    L = −(1/Bc) Σ_ij m_ij·[ y_ij·log f_ij + (1 − y_ij)·log(1 − f_ij) ]  −  (β/2)·mean(1 + 2·log σ − μ² − σ²)
+
+After each epoch from `warmup` on, confident entries (f > θ) become positive for good, or (rule of 2023) the
+best-scored unobserved entries of each label are ignored, as many as a plug-in class prior expects.
+
+References:
+    Liu et al., Revisiting Pseudo-Label for Single-Positive Multi-Label Learning (MIME), ICML 2023.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onepos.heads import GaussianHead
+from onepos.losses import lowest_per_label
+from onepos.method import Batch, Method, TrainView
+
+
+class MIME(Method):
+    """Mutual label enhancement, in the form for tabular data: one code per row.
+
+    Deviation: only the loss and the pseudo-label rules of the tabular form are public. Where the image network has
+    a code and an encoder of two layers per label, here one linear layer makes one code that all labels share.
+    Deviation: the published network draws z in evaluation too, so its scores are random; here prediction and
+    pseudo-labels take z = μ.
+    Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits used here needs none.
+
+    Args:
+        beta: β, weight of the Kullback–Leibler term.
+        theta: θ, the score above which an entry becomes positive; for rule="threshold".
+        z_dim: Width of the code.
+        samples: Draws of z whose mean is taken in training.
+        warmup: The first pseudo-labels are made after this many epochs.
+        rule: "threshold" (published code since 2024) or "prior" (2023): ignore the ⌊π̃_j·n⌋ unobserved entries of
+            label j with the highest scores, rebuilt after each epoch, where π̃_j = (n_j/n)/E[1/|y|].
+        inverse_cardinality: E[1/|y|], the mean over the rows of one divided by the number of their labels (a row
+            without labels counts as 0); for rule="prior". Single positives do not tell it: privileged.
+
+    References:
+        Liu et al., Revisiting Pseudo-Label for Single-Positive Multi-Label Learning (MIME), ICML 2023.
+    """
+
+    stackable = False  # the noise of stacked runs would not be that of each alone
+    head: GaussianHead
+    labels: Tensor
+    ignored: Tensor
+
+    def __init__(
+        self,
+        beta: float = 1e-4,
+        theta: float = 0.95,
+        z_dim: int = 256,
+        samples: int = 10,
+        warmup: int = 2,
+        rule: str = "threshold",
+        inverse_cardinality: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.beta, self.theta = beta, theta
+        self.z_dim, self.samples, self.warmup = z_dim, samples, warmup
+        self.rule, self.inverse_cardinality = rule, inverse_cardinality
+
+    @property
+    def privileged(self) -> frozenset[str]:  # type: ignore[override]
+        """The number of labels per row, if the pseudo-labels come from it."""
+        return frozenset({"mean inverse number of labels"} if self.rule == "prior" else ())
+
+    def make_head(self, n_features: int, n_labels: int) -> GaussianHead:
+        """A Gaussian code between features and logits."""
+        if self.z_dim < 1:
+            raise ValueError(f"z_dim must be at least 1; got {self.z_dim!r}. The paper takes 256.")
+        return GaussianHead(n_features, n_labels, self.z_dim)
+
+    def setup(self, train: TrainView) -> None:
+        """Start from the observed labels, none ignored."""
+        if self.samples < 1:
+            raise ValueError(f"samples must be at least 1; got {self.samples!r}. The paper takes 10.")
+        if self.rule not in ("threshold", "prior"):
+            raise ValueError(f"rule must be 'threshold' or 'prior'; got {self.rule!r}.")
+        if not (self.beta >= 0 and 0 < self.theta < 1):
+            raise ValueError(
+                f"beta must not be negative and theta must lie between 0 and 1; got {self.beta!r} and {self.theta!r}."
+            )
+        self.register_buffer("labels", train.observed > 0)
+        self.register_buffer("ignored", torch.zeros_like(self.labels))
+        if self.rule == "prior":
+            share = train.observed.float().mean(0) / self._checked_cardinality()
+            self.register_buffer("class_prior", torch.where(share > 0, share.clamp(max=1), torch.nan))
+
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
+        """Cross-entropy of a drawn code, and its distance from the standard normal."""
+        logits, mean, log_std = self.head.sample(features[0], self.samples)
+        labels = self.labels[batch.index].to(logits.dtype)
+        kept = (~self.ignored[batch.index]).to(logits.dtype)
+        divergence = -0.5 * (1 + 2 * log_std - mean**2 - torch.exp(2 * log_std)).mean()
+        return F.binary_cross_entropy_with_logits(logits, labels, weight=kept) + self.beta * divergence
+
+    def end_epoch(self, train: TrainView) -> None:
+        """Make the pseudo-labels of the next epoch."""
+        if self.epoch + 1 < self.warmup:
+            return
+        if self.rule == "threshold":
+            self.labels = self.labels | (train.scores() > self.theta)
+        else:
+            n_positive = train.observed.sum(0, dtype=torch.int64).tolist()
+            # Rounded, so that a quotient that is a whole number does not lose one to its floating-point error.
+            count = [math.floor(round(n / self._checked_cardinality(), 9)) for n in n_positive]
+            self.ignored = lowest_per_label(
+                -train.logits(), train.observed == 0, torch.tensor(count).to(self.labels.device)
+            )
+
+    def _checked_cardinality(self) -> float:
+        if self.inverse_cardinality is None or not 0 < self.inverse_cardinality <= 1:
+            raise ValueError(
+                "rule='prior' needs inverse_cardinality, the mean of 1/|y| over rows with all |y| labels, above 0 and "
+                f"at most 1; got {self.inverse_cardinality!r}. Give it, or take rule='threshold'."
+            )
+        return self.inverse_cardinality

@@ -1,0 +1,154 @@
+"""MIME: its bottleneck loss by hand and by a loop, and both of its published pseudo-label rules."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from onepos import SinglePositiveClassifier
+from onepos.heads import GaussianHead
+from onepos.losses import assume_negative
+from onepos.method import Batch, TrainView
+from onepos.methods.mime import MIME
+
+
+def view_of(logits, observed):
+    return TrainView(observed, 5, 10, lambda: logits, lambda: logits, lambda: logits)
+
+
+def with_head(method, n_features, n_labels, seed=0):
+    """The method with a random Gaussian head in double precision."""
+    torch.manual_seed(seed)
+    method.head = method.make_head(n_features, n_labels).double()
+    return method
+
+
+def test_by_hand(prepare, monkeypatch):
+    """One feature x is its own code with σ = 1; logits x and −x; noise 1, over √4."""
+    observed = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    method = prepare(MIME(beta=0.3, z_dim=1, samples=4), observed)
+    method.head = GaussianHead(1, 2, 1)
+    for parameter in method.head.parameters():
+        torch.nn.init.zeros_(parameter)
+    method.head.weight.data = torch.tensor([[1.0], [-1.0]])
+    method.head.encoder.weight.data = torch.tensor([[1.0], [0.0]])
+    monkeypatch.setattr(torch, "randn", torch.ones)
+    method.ignored[1, 1] = True
+    method.labels[2, 0] = True
+    features = torch.tensor([[0.0], [1.0], [2.0]])
+    loss = method.loss([features], Batch((features,), observed, torch.arange(3)))
+    s = [1 / (1 + math.exp(-x - 0.5)) for x in range(3)]  # σ(logit) of label 0; label 1 has 1 − s
+    entropy = -2 * math.log(s[0]) - math.log(s[1]) - math.log(s[2]) - math.log(1 - s[2])  # (1, 1) is ignored
+    divergence = 0.5 * (0 + 1 + 4) / 3
+    assert math.isclose(loss.item(), entropy / 6 + 0.3 * divergence, rel_tol=1e-6)
+
+
+def published(features, head, noise, labels, ignored, beta, epsilon):
+    """The loss in NumPy, with the codes drawn one by one."""
+    encoded = features @ head.encoder.weight.T.numpy() + head.encoder.bias.numpy()
+    mean, s = np.split(encoded, 2, axis=1)
+    sigma = np.exp(np.clip(s / 2, -6, 6))
+    z = np.mean([mean + sigma * draw for draw in noise], axis=0)
+    f = 1 / (1 + np.exp(-(z @ head.weight.T.numpy() + head.bias.numpy())))
+    total = 0.0
+    for i, j in np.ndindex(*f.shape):
+        if not ignored[i, j]:
+            total -= math.log((f[i, j] if labels[i, j] else 1 - f[i, j]) + epsilon)
+    divergence = -0.5 * np.mean(1 + 2 * np.log(sigma) - mean**2 - sigma**2)
+    return total / f.size + beta * divergence
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_equals_the_loop(seed, prepare, monkeypatch, random_case):
+    _, observed, _ = random_case(seed)
+    method = with_head(prepare(MIME(beta=0.2, z_dim=7, samples=6), observed), 5, 4, seed)
+    rng = np.random.default_rng(seed)
+    method.labels |= torch.tensor(rng.random((12, 4)) < 0.2)
+    method.ignored |= torch.tensor(rng.random((12, 4)) < 0.2)
+    rows = torch.tensor([3, 9, 0, 7])
+    features, noise = torch.tensor(3 * rng.normal(size=(4, 5))), rng.normal(size=(6, 4, 7))
+    # One draw of N(0, 1/6) stands for the mean of six draws of N(0, 1).
+    monkeypatch.setattr(torch, "randn", lambda *_, **__: torch.tensor(noise.mean(0) * math.sqrt(6)))
+    with torch.no_grad():
+        loss = method.loss([features], Batch((features,), observed[rows], rows)).item()
+        given = features.numpy(), method.head, noise, method.labels[rows], method.ignored[rows], 0.2
+        assert math.isclose(loss, published(*given, epsilon=0.0), rel_tol=1e-9)
+        assert math.isclose(loss, published(*given, epsilon=1e-5), abs_tol=1e-4)
+
+
+def test_without_noise_and_divergence_it_is_assume_negative(prepare, monkeypatch, random_case):
+    _, observed, _ = random_case(1)
+    method = with_head(prepare(MIME(beta=0.0, z_dim=7), observed), 5, 4)
+    features = torch.linspace(-2, 2, 60, dtype=torch.float64).reshape(12, 5)
+    monkeypatch.setattr(torch, "randn", torch.zeros)
+    loss = method.loss([features], Batch((features,), observed, torch.arange(12)))
+    torch.testing.assert_close(loss, assume_negative(method(features), observed))
+
+
+def test_threshold_rule_adds_for_good_after_the_warm_up(prepare, random_case):
+    _, observed, _ = random_case(2)
+    method = prepare(MIME(theta=0.5, warmup=3), observed)
+    expected = observed.numpy() == 1
+    for epoch in range(6):
+        logits = torch.randn(12, 4, generator=torch.Generator().manual_seed(epoch))
+        logits[epoch] = 0.0  # a score of θ itself
+        if epoch + 1 >= 3:
+            expected = expected | (1 / (1 + np.exp(-logits.numpy())) > 0.5)
+        method.epoch = epoch
+        method.end_epoch(view_of(logits, observed))
+        np.testing.assert_array_equal(method.labels.numpy(), expected)
+        assert not method.ignored.any()
+    assert observed.sum() < expected.sum() < 48
+
+
+def test_prior_rule_ignores_anew_after_each_epoch(prepare):
+    """Label 0: tied scores, and 33/0.55 is less than 60; label 1: not observed; label 2: too few rows are left."""
+    rng = np.random.default_rng(0)
+    observed = (torch.tensor(rng.random((150, 3)).argsort(0)) < torch.tensor([33, 0, 120])).double()
+    method = prepare(MIME(rule="prior", inverse_cardinality=0.55, warmup=2), observed)
+    assert method.privileged
+    assert not MIME().privileged
+    np.testing.assert_allclose(method.class_prior, [60 / 150, np.nan, 1.0], rtol=1e-6)
+    for epoch in range(4):
+        logits = torch.tensor(rng.normal(size=(150, 3)))
+        logits[:, 0] = logits[:, 0].round()
+        expected = np.zeros((150, 3), dtype=bool)
+        for j in range(3 if epoch + 1 >= 2 else 0):
+            hidden = [i for i in range(150) if observed[i, j] == 0]
+            count = math.floor(int(observed[:, j].sum()) / Fraction(55, 100))
+            for i in sorted(hidden, key=lambda i: -logits[i, j].item())[:count]:
+                expected[i, j] = True
+        method.epoch = epoch
+        method.end_epoch(view_of(logits, observed))
+        np.testing.assert_array_equal(method.ignored.numpy(), expected)
+        assert torch.equal(method.labels.double(), observed)
+    assert expected.sum(0).tolist() == [60, 0, 30]
+
+
+@pytest.mark.parametrize("method", [MIME(theta=0.6), MIME(rule="prior", inverse_cardinality=0.5)], ids=["2024", "2023"])
+def test_fits_and_predicts_without_chance(method, toy):
+    X, Y, observed = toy
+    model = SinglePositiveClassifier(method, epochs=6, lr=0.01, random_state=0).fit(X, observed)
+    np.testing.assert_array_equal(model.predict_proba(X), model.predict_proba(X))
+    assert model.score(X, Y) > 0.8
+    assert model.method_.labels.sum() > 60 or model.method_.ignored.any()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"rule": "both"}, "rule must be 'threshold' or 'prior'; got 'both'"),
+        ({"rule": "prior"}, "rule='prior' needs inverse_cardinality, .* got None. Give it, or take rule='threshold'"),
+        ({"rule": "prior", "inverse_cardinality": 2.0}, "above 0 and at most 1; got 2.0"),
+        ({"samples": 0}, "samples must be at least 1; got 0"),
+        ({"z_dim": 0}, "z_dim must be at least 1; got 0"),
+        ({"theta": 1.0}, "theta must lie between 0 and 1; got 0.0001 and 1.0"),
+        ({"beta": -1.0}, "beta must not be negative and theta must .* got -1.0 and 0.95"),
+    ],
+)
+def test_wrong_parameters(toy, parameters, sentence):
+    X, _, observed = toy
+    with pytest.raises(ValueError, match=sentence):
+        SinglePositiveClassifier(MIME(**parameters), epochs=1).fit(X, observed)
