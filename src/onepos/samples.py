@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -31,26 +30,6 @@ class Samples(Protocol):
 
     def fingerprint(self) -> str:
         """A hash of the content, by which a checkpoint knows its data."""
-
-
-class StackedRows:
-    """Sets of rows of one length behind each other, each looked up in its own memory."""
-
-    offers: frozenset[str] = frozenset()
-
-    def __init__(self, parts: Sequence[Samples]) -> None:
-        self.parts, self.n_features = parts, parts[0].n_features
-
-    def __len__(self) -> int:
-        return sum(len(part) for part in self.parts)
-
-    def rows(self, index: Tensor) -> Tensor:
-        """(B, d); `index` holds as many rows of each part, part after part."""
-        own = len(self.parts[0])
-        pieces = index.unflatten(0, (len(self.parts), -1))
-        return torch.cat(
-            [part.rows(piece - k * own) for k, (part, piece) in enumerate(zip(self.parts, pieces, strict=True))]
-        )
 
 
 class Scaling(NamedTuple):
@@ -127,13 +106,6 @@ class SparseRows:
     def fingerprint(self) -> str:
         """SHA-256 of shape and bytes."""
         return _digest(self.start, self.column, self.value, self.origin)
-
-
-def join_samples(parts: Sequence[Samples]) -> Samples:
-    """The rows of all parts behind each other, in one piece of memory; the parts are all of one kind."""
-    if all(isinstance(part, DenseRows) for part in parts):
-        return DenseRows(torch.cat([part.data for part in parts]))  # type: ignore[attr-defined]
-    return StackedRows(parts)
 
 
 def fit_scaling(X: Any) -> Scaling:
