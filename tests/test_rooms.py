@@ -17,7 +17,7 @@ ROOMS = [
     {"files"},
     {"datasets"},
     {"protocol"},
-    {"losses", "priors", "metrics"},
+    {"losses", "priors", "neighbours", "metrics"},
     {"samples", "backbones", "heads"},
     {"method", "methods"},
     {"runtime", "optimizers", "checkpoint", "training"},

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onepos.methods import METHODS as METHODS
     from onepos.methods import MIME as MIME
     from onepos.methods import ROLE as ROLE
+    from onepos.methods import SMILE as SMILE
     from onepos.methods import WAN as WAN
     from onepos.methods import LargeLoss as LargeLoss
     from onepos.metrics import METRICS as METRICS
@@ -51,6 +52,7 @@ _ROOMS = {
         "METHODS",
         "MIME",
         "ROLE",
+        "SMILE",
         "WAN",
         "LargeLoss",
     ),

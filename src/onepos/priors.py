@@ -236,7 +236,7 @@ def _count_torch(scores: torch.Tensor, rows: IntArray, labels: IntArray) -> IntA
     position = np.arange(len(rows)) - start[labels]
     # A sort takes about six times its input (indices, buffers), the search as much again: a few columns at a time
     # keep the peak near the size of the matrix.
-    step = max(1, c // 10)
+    step = max(1, c // 12)
     for first in range(0, c, step):
         last = min(first + step, c)
         mine = slice(start[first], start[last])

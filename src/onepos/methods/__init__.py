@@ -18,6 +18,7 @@ from onepos.methods.gr import GR
 from onepos.methods.large_loss import LargeLoss
 from onepos.methods.mime import MIME
 from onepos.methods.role import ROLE
+from onepos.methods.smile import SMILE
 from onepos.methods.wan import WAN
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -29,6 +30,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "role": ROLE,
     "em": EM,
     "em-apl": EMAPL,
+    "smile": SMILE,
     "mime": MIME,
     "ll-r": partial(LargeLoss, variant="reject"),
     "ll-ct": partial(LargeLoss, variant="correct"),
@@ -66,6 +68,7 @@ __all__ = [
     "METHODS",
     "MIME",
     "ROLE",
+    "SMILE",
     "WAN",
     "Full",
     "LargeLoss",
