@@ -202,6 +202,8 @@ def _find_positives(observed: Any, shape: tuple[int, int]) -> tuple[IntArray, In
 
 
 def _check_finite(values: Any) -> None:
+    if math.isfinite(float(values.sum())):  # needs no memory; only a sum that overflows needs the closer look
+        return
     bad = ~np.isfinite(values) if isinstance(values, np.ndarray) else ~values.isfinite()
     if bad.any():
         row, column = (int(k) for k in np.argwhere(bad if isinstance(bad, np.ndarray) else bad.cpu().numpy())[0])
