@@ -1,9 +1,11 @@
 """The command line as a person uses it: files in, files out, one sentence where something is wrong."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -131,6 +133,22 @@ class TestFitPredictEvaluate:
         assert run(*fit, "--out", "first")[0] == 0
         assert len(calls) == 4, "two epochs were left"
         assert run(*fit[:-2], "--out", "second")[0] == 0
+        weights = [(table / name / "model.safetensors").read_bytes() for name in ("first", "second")]
+        assert weights[0] == weights[1]
+
+    def test_killed_in_the_middle_and_resumed(self, run, table):
+        """kill -9 loses the epoch in flight and nothing else."""
+        fit = ["fit", "single.csv", "--label", "tag", "--epochs", "200", "--hidden", "16", "--quiet", "--device", "cpu"]
+        command = [sys.executable, "-m", "onepos", *fit, "--checkpoint", "half", "--out", "first"]
+        process = subprocess.Popen(command, cwd=table, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        while not (table / "half").exists() and process.poll() is None:
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+        assert (table / "half").exists(), "killed before it was done"
+        assert not (table / "first").exists()
+        assert run(*fit, "--checkpoint", "half", "--out", "first")[0] == 0
+        assert run(*fit, "--out", "second")[0] == 0
         weights = [(table / name / "model.safetensors").read_bytes() for name in ("first", "second")]
         assert weights[0] == weights[1]
 
