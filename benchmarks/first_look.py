@@ -110,7 +110,7 @@ def main() -> None:
         "precision on fully labelled validation rows, the test rows are looked at once. Nothing was tuned per data set "
         "but what a method's recipe says ([`recipes.toml`](../../src/onepos/recipes.toml)). `full` is the oracle, `an` "
         "the floor; `chance` ranks the labels of every row by their observed frequency. Bold: best but for the oracle; "
-        "note that `epr` and `role` are told the mean number of labels per row, `crisp-val` the shares in the validation "
+        "`epr` and `role` are told the mean number of labels per row, `crisp-val` the shares in the validation "
         f"rows. *prior error* is Σ|π̂−π| / Σπ. Times: {where}, in one run. Made by `benchmarks/first_look.py`.",
         "",
     ]
