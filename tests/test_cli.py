@@ -103,6 +103,28 @@ class TestFitPredictEvaluate:
         assert (code, out) == (0, "")
         assert len(pd.read_csv(tmp_path / "p.csv")) == 600
 
+    def test_recipe_and_threshold(self, run, table):
+        fit = ("fit", "indicators.csv", "--label-columns", "is_*", "--draw", "uniform", "--epochs", 5, "--quiet")
+        facts = {}
+        for name, options in {
+            "plain": ["--method", "epr", "--recipe", "anything"],
+            "set": ["--method", "em", "--recipe", "yeast", "--set", "alpha=0.3"],
+            "given": ["--method", "em", "--recipe", "yeast", "--threshold", "0.4"],
+            "prior": ["--threshold", "prior"],
+        }.items():
+            code, _, err = run(*fit, *options, "--out", name)
+            assert code == 0, err
+            facts[name] = json.loads((table / name / "model.json").read_text())
+        labels = pd.read_csv(table / "indicators.csv").filter(like="is_").to_numpy()
+        assert facts["plain"]["method"]["parameters"]["k"] == pytest.approx(labels.sum(1).mean())
+        assert facts["set"]["method"]["parameters"]["alpha"] == 0.3
+        assert [facts[name]["thresholds"][0] for name in ("plain", "set", "given")] == [0.5, 0.75, 0.4]
+        assert len(set(facts["prior"]["thresholds"])) > 5
+        code, _, err = run("fit", "single.csv", "--label", "tag", "--method", "epr", "--recipe", "yeast")
+        assert code == 2
+        assert "the recipe of epr needs the cardinality, which only full labels tell" in err
+        assert "threshold must be a number from 0 to 1 or 'prior'; got 'half'" in run(*fit, "--threshold", "half")[2]
+
     def test_labels_absent_from_the_test_file_count_as_absent(self, run, table):
         run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")
         few = pd.read_csv(table / "single.csv").query("tag == 'eight'")

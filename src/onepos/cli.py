@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onepos.console import complain, progress, show_json, show_table
-from onepos.inputs import as_frame, observe, parse_parameters, parse_widths, read_inputs, read_rows, spread_labels
+from onepos.inputs import (
+    as_frame,
+    observe,
+    parse_parameters,
+    parse_threshold,
+    parse_widths,
+    read_inputs,
+    read_rows,
+    spread_labels,
+)
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
@@ -65,6 +74,12 @@ SaveDraw = Annotated[Path | None, typer.Option(help="Write the draw to this file
 Method = Annotated[str, typer.Option(help="See `onepos list methods`.")]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method; repeatable.")
+]
+RecipeOf = Annotated[
+    str | None, typer.Option("--recipe", metavar="DATASET", help="The method's settings for this data set.")
+]
+Threshold = Annotated[
+    str | None, typer.Option(help="A probability, or 'prior' to match the class priors [default: 0.5].")
 ]
 Network = Annotated[str, typer.Option(help="mlp, linear or bottleneck.")]
 Hidden = Annotated[str, typer.Option(help="Widths of the hidden layers of mlp, by commas.")]
@@ -138,6 +153,8 @@ def fit(
     out: Annotated[Path, typer.Option(help="The model folder.")] = Path("onepos-model"),
     method: Method = "crisp",
     parameters: Set = None,
+    recipe: RecipeOf = None,
+    threshold: Threshold = None,
     validation: ValidationData = None,
     draw: DrawHow = None,
     draw_file: DrawFile = None,
@@ -168,9 +185,13 @@ def fit(
 
     from onepos.estimator import SinglePositiveClassifier
     from onepos.methods import make_method
+    from onepos.recipes import Recipe, find_recipe
 
+    is_full = bool((rows.Y.sum(1) > 1).any())
+    chosen = find_recipe(method, recipe, rows.Y if is_full else None) if recipe else Recipe()
+    decide = {"threshold": parse_threshold(threshold)} if threshold else {}
     model = SinglePositiveClassifier(
-        make_method(method, **parse_parameters(parameters)),
+        make_method(method, **(chosen.parameters | parse_parameters(parameters))),
         network=network,
         hidden=parse_widths(hidden),
         scale=scale,
@@ -183,7 +204,7 @@ def fit(
         device=device,
         precision=precision,
         random_state=seed,
-    )
+    ).set_params(**(chosen.plan | decide))
     _train(model, rows, observed, held_out, checkpoint, quiet)
     model.save(out)
     _show_fit(model, observed, out, quiet, as_json)
@@ -311,13 +332,15 @@ def priors(
     if as_json:
         show_json([dict(zip(header, row, strict=True)) for row in table])
     else:
-        show_table(
-            header, table, title=f"{rows.n_samples} rows; intervals hold with probability {1 - delta:g} per label"
+        show_table(header, table, title=f"{rows.n_samples} rows; intervals at {1 - delta:g} per label")
+        print(
+            "\nThe model was trained on these rows, as in the paper: the better it remembers them, the more its priors "
+            "and intervals fall below the truth."
         )
         doubtful = sum(row[-1] == "no" for row in table)
         if doubtful:
             print(
-                f"\n{doubtful} of {len(table)} labels have too few observed positives for the guarantee behind the "
+                f"{doubtful} of {len(table)} labels have too few observed positives for the guarantee behind the "
                 "estimate; it tends to be too high there."
             )
 

@@ -130,6 +130,14 @@ def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
     return parsed
 
 
+def parse_threshold(text: str) -> float | str:
+    """A number, or the word that the estimator will judge."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def parse_widths(text: str) -> tuple[int, ...]:
     """Widths by commas: "256,128"."""
     try:
