@@ -1,5 +1,6 @@
 """The documents can not drift: every method has its page, every example runs, every link leads somewhere."""
 
+import doctest
 import re
 from pathlib import Path
 
@@ -66,6 +67,13 @@ def test_links_lead_somewhere(path):
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
         if "://" not in target and not target.startswith("mailto:"):
             assert (path.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("path", [p for p in PAGES if ">>> " in p.read_text(encoding="utf-8")], ids=lambda p: p.name)
+def test_sessions_in_the_pages_are_true(path):
+    failed, tried = doctest.testfile(str(path), module_relative=False)
+    assert tried > 0
+    assert failed == 0
 
 
 def test_the_tree_in_the_readme_is_the_tree():
