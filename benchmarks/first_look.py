@@ -78,7 +78,7 @@ def table(results: dict[str, dict[str, Any]], name: str, methods: list[str], see
         for metric in SHOWN:
             values = [r["scores"][metric] for r in group]
             text = f"{np.mean(values):.3f} ± {np.std(values):.3f}"
-            is_best = method not in ("full", "chance") and np.isclose(np.mean(values), best[metric], atol=5e-4)
+            is_best = method not in ("full", "chance") and f"{np.mean(values):.3f}" == f"{best[metric]:.3f}"
             cells.append(f"**{text}**" if is_best else text)
         error = np.mean([r["prior_error"] for r in group])
         time = 1000 * np.median([r["seconds_per_epoch"] for r in group])

@@ -288,6 +288,18 @@ class TestBadInput:
         self.refused("y must be a vector of labels or an indicator matrix; got 3 dimensions", X, np.ones((60, 2, 2)))
         self.refused("every row is without", X, np.full(60, np.nan), positives="any")
         self.refused("must hold at least one label", X, np.ones((60, 0)))
+        self.refused("its rows differ in length", X, [[1, 0]] * 59 + [[1]])
+        self.refused("all ints or all strings; it mixes int, str", X, np.array([1, "a"] * 30, dtype=object))
+        self.refused("row 0 holds a set", X, [{"a"}] * 60)
+        missing = pd.Series(["a", "b", None] * 20, dtype="string")
+        self.refused("row 2 holds none", X, missing)
+        assert classifier("an", positives="any").fit(X, missing).classes_.tolist() == ["a", "b"]
+        assert classifier("an").fit(X, pd.DataFrame({"tag": ["a", "b"] * 30})).classes_.tolist() == ["a", "b"]
+        named = classifier("an").fit(X, np.array(list("abcd"))[observed.argmax(1)])
+        with pytest.raises(
+            ValueError, match="the columns of Y must be the labels the model was fitted with; 'A' is none"
+        ):
+            named.score(X, pd.DataFrame(Y, columns=list("ABCD")))
 
     def test_column_vector_warns(self, toy):
         X, _, observed = toy
@@ -323,7 +335,12 @@ class TestBadInput:
             ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1; got 2.5"),
             ({"threshold": 1.5}, "threshold must be a number from 0 to 1 or 'prior'; got 1.5"),
             ({"threshold": "half"}, "threshold must be a number from 0 to 1 or 'prior'; got 'half'"),
-            ({"lr": -1}, "lr must not be negative; got -1"),
+            ({"lr": -1}, "lr must be a number and not negative; got -1"),
+            ({"lr": "fast"}, "lr must be a number and not negative; got 'fast'"),
+            ({"hidden": 16}, "hidden must be whole widths of at least 1"),
+            ({"hidden": (0,)}, "hidden must be whole widths of at least 1"),
+            ({"method": CRISP}, "method must be a name or a Method object"),
+            ({"network": nn.Linear(7, 3)}, "network must take rows of 8 features in single precision"),
             ({"precision": "16"}, "precision must be '32' or 'bf16'; got '16'"),
         ],
     )

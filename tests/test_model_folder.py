@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch import nn
 
 from onepos import CRISP, SinglePositiveClassifier
@@ -71,9 +72,27 @@ def test_own_network_and_method_are_passed_again(toy, tmp_path):
         ValueError, match=r"this model has a network of your own; pass it again: load\(folder, network=…\)"
     ):
         SinglePositiveClassifier.load(tmp_path)
-    with pytest.raises(ValueError, match="fitted with a method of your own, OwnMethod; pass it again"):
+    with pytest.raises(ValueError, match=r"fitted with a method of your own, .*OwnMethod; pass it again"):
         SinglePositiveClassifier.load(tmp_path, network=mine)
     twin = SinglePositiveClassifier.load(tmp_path, network=mine, method=OwnMethod())
+    np.testing.assert_array_equal(twin.predict_proba(X), model.predict_proba(X))
+
+
+def test_own_method_is_not_mistaken_for_the_librarys(toy, tmp_path):
+    X, _, observed = toy
+    twin_name = type("AN", (AN,), {"__module__": __name__})
+    SinglePositiveClassifier(twin_name(), epochs=1).fit(X, observed).save(tmp_path)
+    with pytest.raises(ValueError, match="fitted with a method of your own"):
+        SinglePositiveClassifier.load(tmp_path)
+
+
+def test_what_json_lacks(toy, tmp_path):
+    """NaN in the history (validation rows without labels) and priors given as a tensor."""
+    X, Y, observed = toy
+    model = SinglePositiveClassifier(CRISP(prior=torch.full((4,), 0.25), warmup=1), epochs=2)
+    model.fit(X, observed, validation=(X, 0 * Y)).save(tmp_path)
+    twin = SinglePositiveClassifier.load(tmp_path)
+    assert twin.history_.validation == [None, None]
     np.testing.assert_array_equal(twin.predict_proba(X), model.predict_proba(X))
 
 
@@ -114,6 +133,20 @@ class TestRefused:
 
     def test_parts_that_do_not_fit(self, folder):
         self.change(folder, n_features=5)
+        self.load(folder, "its parts do not fit together")
+
+    @pytest.mark.parametrize(
+        "facts",
+        [
+            {"thresholds": [0.5]},
+            {"class_prior": ["x", 1, 1, 1]},
+            {"feature_names": ["f"]},
+            {"classes": ["a", "a", "b", "c"]},
+            {"history": []},
+        ],
+    )
+    def test_facts_that_do_not_fit(self, folder, facts):
+        self.change(folder, **facts)
         self.load(folder, "its parts do not fit together")
 
     def test_unknown_method_runs_no_code(self, folder):

@@ -189,4 +189,10 @@ def test_matched_thresholds_leave_the_share_above(seed):
 
 def test_matched_thresholds_keep_ties_together():
     scores = np.array([[0.9], [0.5], [0.5], [0.5], [0.1]])
-    assert (scores > match_thresholds(scores, [0.4])).sum() in (1, 4)
+    assert [(scores > match_thresholds(scores, [share])).sum() for share in (0.2, 0.4, 0.6, 0.8, 1.0)] == [
+        1,
+        1,
+        4,
+        4,
+        5,
+    ]

@@ -39,6 +39,15 @@ def test_sparse_scaling_equals_dense(matrix):
     np.testing.assert_allclose(np.delete(scaled.std(0), 2), 1)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sparse_scaling_survives_a_large_offset(dtype):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=400) + 1e4, np.full(400, 0.1)]).astype(dtype)
+    dense, sparse = fit_scaling(X), fit_scaling(sp.csr_array(X))
+    np.testing.assert_allclose(sparse.scale, dense.scale, rtol=1e-6)
+    assert sparse.scale[1] == 1
+
+
 def test_sparse_memory_stays_sparse():
     X = sp.random_array((10_000, 5_000), density=1e-4, format="csr", random_state=0)
     samples = as_samples(X, fit_scaling(X))

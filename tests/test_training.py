@@ -154,6 +154,10 @@ def test_checkpoint_is_refused_by_another_training(toy, tmp_path):
     with pytest.raises(ValueError, match="must be a checkpoint of this training"):
         go(CRISP(), toy, plan(), checkpoint=file)
     with pytest.raises(ValueError, match="must be a checkpoint of this training"):
+        go(AN(), toy, plan(), checkpoint=file, validation=Validation(as_samples(toy[0]), toy[1], True))
+    with pytest.raises(ValueError, match="must be a checkpoint of this training"):
+        train(Learner(nn.Tanh(), AN()), as_samples(toy[0]), toy[2], 8, plan(), checkpoint=file)
+    with pytest.raises(ValueError, match="must be a checkpoint of this training"):
         go(AN(), toy, plan(epochs=9), checkpoint=file)  # schedules may depend on the length
     go(AN(), toy, plan(), checkpoint=file)
 

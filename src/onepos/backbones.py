@@ -63,11 +63,16 @@ def n_outputs(backbone: nn.Module, n_features: int) -> int:
     """Width of the features a backbone gives, found by sending two rows through it."""
     was_training = backbone.training
     probe = next((p for p in backbone.parameters()), torch.empty(0))
-    out = backbone.eval()(torch.zeros(2, n_features, dtype=probe.dtype, device=probe.device))
-    backbone.train(was_training)
-    if out.ndim != 2 or len(out) != 2:
+    try:
+        out = backbone.eval()(torch.zeros(2, n_features, dtype=torch.float32, device=probe.device))
+    except RuntimeError as error:
         raise ValueError(
-            f"network must map (rows, {n_features}) to (rows, width); it gave shape {tuple(out.shape)} for 2 rows. "
-            "Flatten its output."
+            f"network must take rows of {n_features} features in single precision; it fails on two such rows ({error})."
+        ) from error
+    backbone.train(was_training)
+    if not isinstance(out, torch.Tensor) or out.ndim != 2 or len(out) != 2:
+        found = f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else f"a {type(out).__name__}"
+        raise ValueError(
+            f"network must map (rows, {n_features}) to (rows, width); it gave {found} for 2 rows. Flatten its output."
         )
     return int(out.shape[1])

@@ -93,7 +93,7 @@ Positives = Annotated[str, typer.Option(help="single: exactly one positive per r
 ValidationData = Annotated[
     str | None, typer.Option("--validation", metavar="DATA", help="Rows to choose the epoch by.")
 ]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Precision = Annotated[str, typer.Option(help="32 or bf16.")]
 Checkpoint = Annotated[Path | None, typer.Option(help="Written after each epoch; the same command goes on from it.")]
@@ -178,6 +178,10 @@ def fit(
     as_json: Json = False,
 ) -> None:
     """Train a model from rows with one observed label each and write it to a folder."""
+    _check_model_folder(out)
+    for path in (checkpoint, save_draw):
+        if path is not None:
+            _check_folder(path)
     columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
     rows = read_rows(data, columns, data_root, split_seed)
     held_out = None if validation is None else read_rows(validation, columns, data_root, split_seed)
@@ -232,10 +236,14 @@ def predict(
     probability = fitted.predict_proba(X)
     table = pd.DataFrame(probability, columns=[str(name) for name in fitted.classes_])
     chosen = probability > fitted.thresholds_
-    table.insert(0, "predicted", [";".join(str(name) for name in fitted.classes_[row]) for row in chosen])
-    write_atomically(out, table.to_csv(index_label="row", float_format="%.6g"))
+    free = [name if name not in table.columns else f"{name}_" for name in ("row", "predicted")]
+    table.insert(0, free[1], [";".join(str(name) for name in fitted.classes_[row]) for row in chosen])
+    write_atomically(out, table.to_csv(index_label=free[0], float_format="%.6g"))
     if not quiet:
-        print(f"{len(table)} rows, {chosen.sum(1).mean():.2f} labels predicted per row: {out}")
+        count = chosen.sum(1).mean()
+        print(f"{len(table)} rows, {count:.2f} labels predicted per row: {out}")
+        if count < 0.5:
+            print("Few scores exceed the threshold; fit with --threshold prior to predict as often as estimated.")
 
 
 @app.command()
@@ -301,6 +309,8 @@ def priors(
     as_json: Json = False,
 ) -> None:
     """Estimate how common each label really is, with intervals, from one observed label per row."""
+    if out is not None:
+        _check_folder(out)
     columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
     rows = read_rows(data, columns, data_root, split_seed)
     observed = observe(rows, draw, draw_file, None, seed, positives)
@@ -312,17 +322,17 @@ def priors(
     _train(model, rows, observed, None, None, quiet)
     estimate = estimate_priors(model.decision_function(as_frame(rows, model)), observed, delta=delta, tau=tau)
     header = ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
+    columns_of = (
+        rows.label_names,
+        estimate.n_positive,
+        estimate.prior,
+        estimate.lower,
+        estimate.upper,
+        estimate.reliable,
+    )
     table = [
         [name, str(count), f"{count / rows.n_samples:.4f}", *(_number(v) for v in numbers), "yes" if sure else "no"]
-        for name, count, *numbers, sure in zip(
-            rows.label_names,
-            estimate.n_positive.tolist(),
-            estimate.prior,
-            estimate.lower,
-            estimate.upper,
-            estimate.reliable,
-            strict=True,
-        )
+        for name, count, *numbers, sure in zip(*columns_of, strict=True)
     ]
     if out is not None:
         from onepos.files import write_atomically
@@ -330,8 +340,19 @@ def priors(
 
         write_atomically(out, csv_table(table, header))
     if as_json:
-        show_json([dict(zip(header, row, strict=True)) for row in table])
-    else:
+        show_json(
+            [
+                dict(
+                    zip(
+                        header,
+                        (name, int(n), int(n) / rows.n_samples, *map(_json_number, numbers), bool(sure)),
+                        strict=True,
+                    )
+                )
+                for name, n, *numbers, sure in zip(*columns_of, strict=True)
+            ]
+        )
+    elif not quiet:
         show_table(header, table, title=f"{rows.n_samples} rows; intervals at {1 - delta:g} per label")
         print(
             "\nThe model was trained on these rows, as in the paper: the better it remembers them, the more its priors "
@@ -418,7 +439,7 @@ def list_methods(as_json: Json = False) -> None:
     rows = [
         [
             name,
-            ", ".join(sorted(method.requires)) or "–",
+            ", ".join(sorted(method.requires | method.privileged)) or "–",
             ", ".join(sorted(method.privileged)) or "–",
             ", ".join(f"{key}={value}" for key, value in method.get_params().items()) or "–",
             (type(method).__doc__ or "").split("\n")[0],
@@ -446,6 +467,8 @@ def list_datasets(data_root: DataRoot = None, as_json: Json = False) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; 0 done, 1 the work failed, 2 the input is wrong. No traceback unless --debug."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
     warnings.showwarning = _show_warning
     try:
         app(arguments)
@@ -455,13 +478,15 @@ def main(arguments: list[str] | None = None) -> None:
             raise SystemExit(1) from None
         raise
     except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        _end(error, 2, arguments)
+        _end(error, 2, debug)
+    except BrokenPipeError:  # whoever read the output has closed it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:  # the last door: whatever failed, a person reads one sentence
-        _end(error, 1, arguments)
+        _end(error, 1, debug)
 
 
-def _end(error: Exception, code: int, arguments: list[str]) -> None:
-    if "--debug" in arguments:
+def _end(error: Exception, code: int, debug: bool) -> None:
+    if debug:
         raise error
     complain(" ".join(str(error).split()) or type(error).__name__)
     raise SystemExit(code) from None
@@ -487,10 +512,22 @@ def _train(
         model.fit(
             as_frame(rows),
             pd.DataFrame(observed, columns=names),
-            validation=None if held_out is None else (as_frame(held_out), spread_labels(held_out, names)),
+            validation=None if held_out is None else (_in_order(held_out, rows), spread_labels(held_out, names)),
             checkpoint=checkpoint,
             on_epoch=lambda epoch, history: advance("training, epoch", epoch, int(model.epochs)),
         )
+
+
+def _in_order(held_out: Dataset, rows: Dataset) -> Any:
+    """The features of `held_out` in the order of `rows`, where both are named."""
+    frame = as_frame(held_out)
+    names = list(rows.feature_names or ())
+    return frame[names] if hasattr(frame, "columns") and names and set(names) <= set(frame.columns) else frame
+
+
+def _check_model_folder(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise FileNotFoundError(f"{path} must be a folder, or not exist yet; it is a file. Name another with --out.")
 
 
 def _check_folder(path: Path) -> None:
@@ -506,7 +543,8 @@ def _show_fit(model: SinglePositiveClassifier, observed: Any, out: Path, quiet: 
     if as_json:
         summary = {"model": str(out), "best_epoch": history.best_epoch, "validation": best, "loss": history.loss[-1]}
         show_json(
-            summary | {"class_prior": dict(zip(map(str, model.classes_), map(float, model.class_prior_), strict=True))}
+            summary
+            | {"class_prior": dict(zip(map(str, model.classes_), map(_json_number, model.class_prior_), strict=True))}
         )
         return
     if quiet:
@@ -528,6 +566,11 @@ def _show_fit(model: SinglePositiveClassifier, observed: Any, out: Path, quiet: 
 def _records(table: Any) -> list[dict[str, Any]]:
     records = json.loads(table.to_json(orient="records"))
     return [{"label": str(name)} | record for name, record in zip(table.index, records, strict=True)]
+
+
+def _json_number(value: Any) -> float | None:
+    """JSON has no NaN: unknown is null."""
+    return None if value != value else float(value)
 
 
 def _number(value: Any) -> str:

@@ -21,7 +21,7 @@ from onepos.labels import read_full_labels, read_labels
 from onepos.method import Method
 from onepos.methods import make_method
 from onepos.metrics import average_precision
-from onepos.priors import estimate_priors, match_thresholds
+from onepos.priors import match_thresholds
 from onepos.runtime import seeded
 from onepos.samples import as_samples, fit_scaling
 from onepos.training import NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits, run_in_steps, train
@@ -232,12 +232,21 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
-        is_number = not isinstance(self.threshold, str)
-        if not (0 <= float(self.threshold) <= 1 if is_number else self.threshold == "prior"):
+        is_number = isinstance(self.threshold, int | float | np.number)
+        if not (0 <= self.threshold <= 1 if is_number else self.threshold == "prior"):  # type: ignore[operator]
             raise ValueError(f"threshold must be a number from 0 to 1 or 'prior'; got {self.threshold!r}.")
         for name in ("lr", "weight_decay"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must not be negative; got {getattr(self, name)!r}.")
+            value = getattr(self, name)
+            if not (isinstance(value, int | float | np.number) and value >= 0):
+                raise ValueError(f"{name} must be a number and not negative; got {value!r}.")
+        self._check_network()
+
+    def _check_network(self) -> None:
+        widths = self.hidden if isinstance(self.hidden, Sequence) and not isinstance(self.hidden, str) else (None,)
+        if not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
+            raise ValueError(f"hidden must be whole widths of at least 1, such as (256, 128); got {self.hidden!r}.")
+        if not isinstance(self.method, str | Method):
+            raise ValueError(f"method must be a name or a Method object, such as CRISP(); got {self.method!r}.")
 
     def _plan(self) -> Plan:
         state = self.random_state
@@ -276,13 +285,15 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         return np.where(np.isnan(matched), 0.5, matched)  # an unknown prior can not be matched
 
     def _set_priors(self, logits: torch.Tensor, observed: npt.NDArray[np.uint8]) -> None:
-        """The method's own priors where it has any, otherwise the estimator's on the final scores."""
-        estimate = estimate_priors(logits, observed)
+        """Estimated from the scores of the kept epoch, or as they were given to the method."""
         own = self.method_.class_prior
-        self.class_prior_ = estimate.prior if own is None else own.double().numpy()
-        interval = np.stack([estimate.lower, estimate.upper], axis=1)
-        given = own is not None and not np.allclose(self.class_prior_, estimate.prior, atol=1e-6, equal_nan=True)
-        self.class_prior_interval_ = np.full_like(interval, np.nan) if given else interval
+        if own is not None and self.method_.prior_is_given:
+            self.class_prior_ = own.double().numpy()
+            self.class_prior_interval_ = np.full((len(self.classes_), 2), np.nan)
+            return
+        estimate = self.method_.estimate_prior(logits, observed)
+        self.class_prior_ = estimate.prior
+        self.class_prior_interval_ = np.stack([estimate.lower, estimate.upper], axis=1)
 
 
 def _check_finite(X: Any) -> None:
@@ -314,7 +325,7 @@ def _warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any])
 
 def _check_offers(method: Method, validation: Validation | None, more: frozenset[str]) -> None:
     offered = more | ({"validation labels"} if validation is not None and validation.full else set())
-    for need in sorted(method.requires - offered):
+    for need in sorted(method.requires.union({"views"} if method.views > 1 else ()) - offered):
         remedy = {
             "validation labels": "Pass fit(X, y, validation=(X_val, Y_val)) with all labels of some rows.",
         }.get(need, "Choose another method: see `onepos list methods`.")

@@ -36,7 +36,7 @@ def _column_options(name: str, columns: dict[str, str | None]) -> dict[str, Any]
     """Which columns are labels, as the reader of this kind of file wants to hear it."""
     options: dict[str, Any] = {key: value for key, value in columns.items() if value}
     for key in ("label_columns", "drop"):
-        if key in options and "*" not in options[key]:
+        if key in options:
             options[key] = options[key].split(",")
     kind = Path(name.removesuffix(".gz")).suffix
     if kind not in (".arff", ".mat"):
@@ -58,6 +58,12 @@ def observe(
     from onepos.datasets import save_draw as write_draw
     from onepos.protocol import draw_single_positive
 
+    if save_draw is not None and draw is None:
+        raise ValueError(
+            "--save-draw writes what --draw drew; there is no --draw. Add --draw uniform, or leave it out."
+        )
+    if draw is not None and draw_file is not None:
+        raise ValueError("--draw and --draw-file both name a draw; give one of them.")
     if draw_file is not None:
         return load_draw(draw_file, rows.Y)
     if draw is not None:
@@ -65,6 +71,8 @@ def observe(
         if save_draw is not None:
             write_draw(save_draw, observed, how=str(draw), seed=seed)
         return observed
+    if rows.observed is not None:  # the data brings its own draw
+        return rows.observed
     crowded = rows.Y.sum(1) > 1
     if positives == "single" and crowded.any():
         row = int(crowded.argmax())
@@ -80,10 +88,13 @@ def as_frame(rows: Dataset, model: SinglePositiveClassifier | None = None) -> An
     import numpy as np
     import pandas as pd
 
-    wants = model is None or hasattr(model, "feature_names_in_")
-    if rows.feature_names is None or rows.is_sparse or not wants:
+    wanted = None if model is None else getattr(model, "feature_names_in_", None)
+    if rows.feature_names is None or rows.is_sparse or (model is not None and wanted is None):
         return rows.X
-    return pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names))
+    frame = pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names))
+    if wanted is not None and set(wanted) <= set(frame.columns):
+        return frame[list(wanted)]  # by name, whatever the order and whatever else there is
+    return frame
 
 
 def spread_labels(rows: Dataset, names: list[str]) -> Any:
@@ -106,13 +117,22 @@ def read_inputs(
     """Rows to predict: the model's own columns of a table, or the features of a data set."""
     from onepos.datasets import read_features
 
-    if Path(data).suffix in ("", ".arff", ".mat") or data.rpartition(":")[2] in PARTS:
+    name, _, part = data.rpartition(":")
+    if part not in PARTS or not name:
+        name, part = data, ""
+    if Path(name.removesuffix(".gz")).suffix in ("", ".arff", ".mat"):
         return as_frame(read_rows(data, {"drop": drop}, root, split_seed), model)
     import numpy as np
     import pandas as pd
 
+    from onepos.protocol import split
+
     names = getattr(model, "feature_names_in_", None)
-    X, found = read_features(data, columns=None if names is None else list(names))
+    X, found = read_features(
+        name, columns=None if names is None else list(names), drop=drop.split(",") if drop else None
+    )
+    if part:
+        X = X[split(np.ones((X.shape[0], 1)), split_seed)._asdict()[part]]
     return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
 
 

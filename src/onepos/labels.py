@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -40,6 +41,13 @@ def read_full_labels(y: Any, n_rows: int, classes: npt.NDArray[Any]) -> Indicato
         return _encode(values, classes)
     if names is not None and set(names) == set(classes):
         values = values[:, [list(names).index(label) for label in classes]]
+    elif names is not None and classes.dtype.kind not in "iu":
+        unknown = next((name for name in names if name not in set(classes)), None)
+        raise ValueError(
+            "the columns of Y must be the labels the model was fitted with; "
+            + (f"{unknown!r} is none of them." if unknown is not None else f"{len(classes) - len(names)} are missing.")
+            + " Rename the columns, or pass an array in the order of classes_."
+        )
     indicator = _check_indicator(values)
     if indicator.shape[1] != len(classes):
         raise ValueError(
@@ -54,10 +62,18 @@ def _as_array(y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
     if hasattr(y, "columns") and hasattr(y, "to_numpy"):
+        if len(y.columns) == 1 and not np.isin(y.to_numpy(), [0, 1]).all():
+            return _as_array(y.iloc[:, 0])  # a frame of one column of labels
         return y.to_numpy(), np.asarray(y.columns)
     if hasattr(y, "toarray"):
         return np.asarray(y.toarray()), None
-    values = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+    try:
+        values = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+    except ValueError as error:
+        raise ValueError(
+            "y must be one label per row or rows of equal length with a 0 or 1 per label; its rows differ in length. "
+            "Turn lists of labels into an indicator matrix."
+        ) from error
     if values.ndim == 2 and values.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected; it is read as one label per row.",
@@ -89,6 +105,14 @@ def _from_vector(values: npt.NDArray[Any], positives: str) -> tuple[Indicator, n
         raise ValueError("y must hold at least one label; every row is without. Label some rows.")
     known = values[~unlabelled]
     known = known if known.dtype != object or not all(isinstance(v, str) for v in known) else known.astype(str)
+    if known.dtype == object and len({type(value) for value in known}) > 1:
+        kinds = ", ".join(sorted({type(value).__name__ for value in known}))
+        raise ValueError(f"y must hold labels of one kind, all ints or all strings; it mixes {kinds}. Convert them.")
+    if known.dtype == object and not isinstance(known[0], str | int | np.integer | bool | float):
+        raise ValueError(
+            f"y must hold one label per row, an int or a string; row 0 holds a {type(known[0]).__name__}. "
+            "Turn sets or lists of labels into an indicator matrix."
+        )
     check_classification_targets(known)
     classes = np.unique(known)
     indicator = np.zeros((len(values), len(classes)), np.uint8)
@@ -114,7 +138,7 @@ def _is_missing(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     if values.dtype.kind == "f":
         return np.asarray(np.isnan(values), bool)
     if values.dtype == object:
-        return np.array([bool(value is None or value != value) for value in values], bool)
+        return np.array([v is None or v is pd.NA or (isinstance(v, float) and np.isnan(v)) for v in values], bool)
     return np.zeros(len(values), bool)
 
 

@@ -12,7 +12,6 @@ over processes without touching a method. What a batch changes in per-row memory
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from onepos.heads import LinearHead
+from onepos.priors import PriorEstimate, estimate_priors
 
 Memory = dict[str, Tensor]
 """New rows of per-row buffers, by buffer name: {"labels": (B, c)}."""
@@ -87,7 +87,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         requires: What the data must offer, of {"maps", "views", "validation labels"}.
         privileged: What a method is told that single positives do not tell, such as the mean number of labels.
         structural: Float parameters that `loss` turns into whole numbers; runs that differ in them can not be stacked.
-        stackable: Whether runs of this method can be stacked at all (`onepos.stacking`).
+        stackable: Whether runs of this method can be stacked at all.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
     """
@@ -111,6 +111,11 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         self.register_buffer("class_prior", None)
 
     @property
+    def prior_is_given(self) -> bool:
+        """Whether `class_prior` was handed to the method, not estimated from its scores."""
+        return False
+
+    @property
     def warming_up(self) -> bool:
         """Whether the running epoch only prepares the method; such an epoch is not kept as the best."""
         return False
@@ -127,13 +132,17 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         logits: Tensor = self.head(features)
         return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
-    @abstractmethod
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor | tuple[Tensor, Memory]:
         """The idea: a scalar from the features of each view and the batch; pure, see the module's docstring.
 
         A method with per-row memory returns (loss, {"name": new rows}); the loop writes them to
         `self.name[batch.index]` after the step.
         """
+        raise NotImplementedError(f"{type(self).__name__} must define loss(features, batch); it does not.")
+
+    def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
+        """Class priors from the scores of the trained network, for the report; a method may have settings for it."""
+        return estimate_priors(logits, observed)
 
     def end_epoch(self, train: TrainView) -> None:
         """After each epoch: revise what is remembered. By default nothing."""

@@ -35,7 +35,6 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
     from safetensors.torch import save
 
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"network.{name}": tensor.contiguous() for name, tensor in model.network_.state_dict().items()}
     if model.scaling_ is not None:
         tensors["scaling.mean"] = torch.from_numpy(model.scaling_.mean)
@@ -46,16 +45,17 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
         "onepos": __version__,
         "sha256": hashlib.sha256(weights).hexdigest(),
         "parameters": _parameters(model),
-        "method": {"class": type(model.method_).__name__, "parameters": _plain(model.method_.get_params())},
+        "method": {"class": _class_name(model.method_), "parameters": _plain(model.method_.get_params())},
         "classes": model.classes_.tolist(),
         "n_features": int(model.n_features_in_),
         "feature_names": model.feature_names_in_.tolist() if hasattr(model, "feature_names_in_") else None,
         "class_prior": _with_nulls(model.class_prior_),
         "class_prior_interval": [_with_nulls(pair) for pair in model.class_prior_interval_],
         "thresholds": model.thresholds_.tolist(),
-        "history": asdict(model.history_),
+        "history": _without_nan(asdict(model.history_)),
     }
     text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False)
+    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / _WEIGHTS, weights)
     write_atomically(folder / _FACTS, text + "\n")
 
@@ -136,10 +136,13 @@ def _rebuild(
     model.n_features_in_ = int(facts["n_features"])
     if facts["feature_names"] is not None:
         model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
+    if not all(isinstance(value, float | int | None) for value in facts["class_prior"]):
+        raise TypeError("class_prior must be numbers")
     model.class_prior_ = np.array(facts["class_prior"], np.float64)
     model.class_prior_interval_ = np.array(facts["class_prior_interval"], np.float64)
     model.thresholds_ = np.array(facts["thresholds"], np.float64)
     model.history_ = History(**facts["history"])
+    _check_sizes(model)
     mean, scale = tensors.pop("scaling.mean", None), tensors.pop("scaling.scale", None)
     model.scaling_ = None if mean is None or scale is None else Scaling(mean.numpy(), scale.numpy())
 
@@ -157,13 +160,34 @@ def _make_method(facts: dict[str, Any], given: Method | None) -> Method:
     """A method of the table, made anew from its class and parameters, or the user's own."""
     if given is not None:
         return type(given)(**given.get_params())
-    classes = {type(factory()).__name__: type(factory()) for factory in METHODS.values()}
+    classes = {_class_name(factory()): type(factory()) for factory in METHODS.values()}
     if facts["class"] not in classes:
         raise ValueError(
             f"this model was fitted with a method of your own, {facts['class']}; pass it again: load(folder, method=…)."
         )
     made: Method = classes[facts["class"]](**facts["parameters"])
     return made
+
+
+def _class_name(method: Method) -> str:
+    """The bare name of a class of the library, the full one of anybody else's: two may be called alike."""
+    kind = type(method)
+    return kind.__name__ if kind.__module__.startswith("onepos.methods.") else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _check_sizes(model: SinglePositiveClassifier) -> None:
+    """Every list about the labels must have one entry per label, and so for the features."""
+    c = len(model.classes_)
+    sizes = {
+        "classes": len(set(model.classes_.tolist())) == c,
+        "class_prior": model.class_prior_.shape == (c,),
+        "class_prior_interval": model.class_prior_interval_.shape == (c, 2),
+        "thresholds": model.thresholds_.shape == (c,),
+        "feature_names": len(getattr(model, "feature_names_in_", range(model.n_features_in_))) == model.n_features_in_,
+    }
+    for name, fits in sizes.items():
+        if not fits:
+            raise KeyError(f"{name} has the wrong size")
 
 
 def _parameters(model: SinglePositiveClassifier) -> dict[str, Any]:
@@ -178,10 +202,20 @@ def _parameters(model: SinglePositiveClassifier) -> dict[str, Any]:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """NumPy numbers and arrays as numbers and lists."""
+    """Numbers and arrays of NumPy and torch as numbers and lists."""
     return {
-        key: value.tolist() if isinstance(value, np.generic | np.ndarray) else value for key, value in values.items()
+        key: value.tolist() if isinstance(value, np.generic | np.ndarray | torch.Tensor) else value
+        for key, value in values.items()
     }
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: null in its place."""
+    if isinstance(value, dict):
+        return {key: _without_nan(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and np.isnan(value) else value
 
 
 def _with_nulls(values: Any) -> list[float | None]:

@@ -102,7 +102,9 @@ def estimate_priors(
         >>> estimate_priors(scores, np.array([0, 0, -1, -1, -1, -1])).prior   # 2 of the top 2 were observed
         array([0.33333333])
     """
-    _check_parameters(delta, tau, estimator)
+    if estimator != "bbe":
+        raise ValueError(f"estimator must be 'bbe'; got {estimator!r}. Leave it out to use 'bbe'.")
+    check_parameters(delta, tau)
     values = _read_scores(scores)
     n, c = values.shape
     rows, labels = _find_positives(observed, (n, c))
@@ -151,12 +153,14 @@ def match_thresholds(scores: npt.ArrayLike, prior: npt.ArrayLike) -> FloatArray:
     edges = np.vstack([np.full(c, np.inf), ordered, np.full(c, -np.inf)])
     above, below = edges[count, np.arange(c)], edges[count + 1, np.arange(c)]
     middle = np.where(np.isinf(above), below, np.where(np.isinf(below), above - 1, (above + below) / 2))
-    return np.where(np.isnan(share), np.nan, middle)
+    # Where a tie straddles the line, all of it goes to the side that comes nearer to the wanted count.
+    with_tie, without = (ordered >= middle).sum(0), (ordered > middle).sum(0)
+    take_all = (above == below) & (with_tie - count < count - without)
+    return np.where(np.isnan(share), np.nan, np.where(take_all, np.nextafter(middle, -np.inf), middle))
 
 
-def _check_parameters(delta: float, tau: float, estimator: str) -> None:
-    if estimator != "bbe":
-        raise ValueError(f"estimator must be 'bbe'; got {estimator!r}. Leave it out to use 'bbe'.")
+def check_parameters(delta: float, tau: float) -> None:
+    """Say in a sentence why δ or τ can not be used."""
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1; got {delta}. The paper uses 0.01.")
     if not 0 <= tau <= 1:

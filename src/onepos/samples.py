@@ -113,9 +113,13 @@ def fit_scaling(X: Any) -> Scaling:
     mean: npt.NDArray[np.float64]
     deviation: npt.NDArray[np.float64]
     if hasattr(X, "tocsr"):
-        mean = np.asarray(X.mean(axis=0), np.float64).ravel()
-        square = np.asarray(X.multiply(X).mean(axis=0), np.float64).ravel()
-        deviation = np.sqrt(np.maximum(square - mean**2, 0))
+        csr = X.tocsr().astype(np.float64)
+        csr.sum_duplicates()
+        n, d = csr.shape
+        mean = np.asarray(csr.sum(axis=0), np.float64).ravel() / n
+        from_mean = np.bincount(csr.indices, (csr.data - mean[csr.indices]) ** 2, minlength=d)
+        n_zeros = n - np.bincount(csr.indices, minlength=d)
+        deviation = np.sqrt((from_mean + n_zeros * mean**2) / n)  # in two passes: squares of large numbers cancel badly
     else:
         mean, deviation = np.mean(X, axis=0, dtype=np.float64), np.std(X, axis=0, dtype=np.float64)
     constant = deviation <= 1e-12 * np.maximum(np.abs(mean), 1e-300)

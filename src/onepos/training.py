@@ -140,7 +140,7 @@ def train(
         prepare(learner.to(device), view, plan)
     optimizer = _optimizer(learner, plan)
     module, stepper = runtime.setup(learner, optimizer)
-    keeper = _Keeper(learner, optimizer, checkpoint, identity=lambda: _identity(method, plan, samples, labels))
+    keeper = _Keeper(learner, optimizer, checkpoint, lambda: _identity(learner, plan, samples, labels, validation))
     history = keeper.resume(device)
     for epoch in range(len(history.loss), plan.epochs):
         began = time.perf_counter()
@@ -319,9 +319,10 @@ def make_view(
     )
 
 
-def _identity(method: Method, plan: Plan, samples: Samples, labels: Tensor) -> str:
+def _identity(learner: Learner, plan: Plan, samples: Samples, labels: Tensor, validation: Validation | None) -> str:
     """What must be the same for a checkpoint to be taken up: everything but the device."""
     kept = {key: value for key, value in dataclasses.asdict(plan).items() if key != "device"}
-    drawn = hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
-    parameters = sorted(method.get_params().items())
-    return repr((type(method).__name__, parameters, sorted(kept.items()), samples.fingerprint(), labels.shape, drawn))
+    data = samples.fingerprint(), labels.shape, hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
+    held_out = validation and (validation.samples.fingerprint(), hashlib.sha256(validation.Y.tobytes()).hexdigest())
+    method = type(learner.method).__name__, sorted(learner.method.get_params().items())
+    return repr((method, str(learner.backbone), sorted(kept.items()), data, held_out))

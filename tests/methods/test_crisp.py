@@ -135,6 +135,16 @@ def test_validation_priors_need_full_labels(toy):
         model.fit(X[:40], observed[:40], validation=(X[40:], observed[40:]))
 
 
+@pytest.mark.parametrize("method", [CRISP(delta=0.05, warmup=1), CRISP(every=3, warmup=1), CRISP(warmup=9)])
+def test_reported_priors_are_those_of_the_final_scores(toy, method):
+    """With its own δ and τ, between two estimates, and when the warm-up was all there was."""
+    X, _, observed = toy
+    model = SinglePositiveClassifier(method, epochs=5, random_state=0).fit(X, observed)
+    expected = estimate_priors(model.decision_function(X), observed, delta=method.delta)
+    np.testing.assert_allclose(model.class_prior_, expected.prior, atol=1e-9)
+    np.testing.assert_allclose(model.class_prior_interval_[:, 1], expected.upper, atol=1e-9)
+
+
 def test_fixed_prior_is_one_number_for_all_labels(toy):
     X, _, observed = toy
     model = SinglePositiveClassifier(CRISP(prior=0.3, warmup=1), epochs=3, random_state=0).fit(X, observed)
@@ -145,6 +155,11 @@ def test_fixed_prior_is_one_number_for_all_labels(toy):
     ("parameters", "sentence"),
     [
         ({"prior": "guess"}, "prior must be 'estimate', 'validation' or numbers; got 'guess'"),
+        ({"prior": [0.3, 0.2]}, "prior must be one number, or one for each of the 4 labels; got 2"),
+        ({"every": 0}, "every must be a whole number of at least 1; got 0"),
+        ({"warmup": 1.5}, "warmup must be a whole number of at least 0; got 1.5"),
+        ({"lam": "abc"}, "lam must be a number; got 'abc'"),
+        ({"delta": 2}, "delta must lie strictly between 0 and 1; got 2"),
         ({"prior": 1.5}, "prior must lie between 0 and 1; got 1.5"),
         ({"normalise": "row"}, "normalise must be 'dataset' or 'batch'; got 'row'"),
     ],

@@ -12,6 +12,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from onepos.losses import assume_negative, assume_negative_per_label
 from onepos.method import Batch, Method, TrainView
-from onepos.priors import estimate_priors
+from onepos.priors import PriorEstimate, check_parameters, estimate_priors
 
 
 class CRISP(Method):
@@ -77,16 +78,18 @@ class CRISP(Method):
         return self.requires
 
     @property
+    def prior_is_given(self) -> bool:
+        """Whether the priors come from validation rows or from the user."""
+        return self._source() != "estimate"
+
+    @property
     def warming_up(self) -> bool:
         """Whether this epoch still runs AN."""
         return self.epoch < self.warmup
 
     def setup(self, train: TrainView) -> None:
         """Keep the priors and the weight n/n_j of a positive."""
-        if self._source() not in ("estimate", "validation", "given"):
-            raise ValueError(f"prior must be 'estimate', 'validation' or numbers; got {self.prior!r}.")
-        if self.normalise not in ("dataset", "batch"):
-            raise ValueError(f"normalise must be 'dataset' or 'batch'; got {self.normalise!r}.")
+        self._check()
         n_positive = train.observed.sum(0, dtype=torch.float32)
         weight = torch.where(n_positive > 0, train.n_samples / n_positive.clamp(min=1), 0.0)
         self.register_buffer("positive_weight", weight)
@@ -111,8 +114,25 @@ class CRISP(Method):
         """Re-estimate the priors from the scores of the whole training set."""
         after_warmup = self.epoch + 1 - self.warmup
         if self._source() == "estimate" and after_warmup >= 0 and after_warmup % self.every == 0:
-            prior = estimate_priors(train.logits(), train.observed, delta=self.delta, tau=self.tau).prior
+            prior = self.estimate_prior(train.logits(), train.observed).prior
             self.class_prior = torch.as_tensor(prior, dtype=torch.float32, device=self.class_prior.device)
+
+    def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
+        """Eq. (2) with this method's δ and τ."""
+        return estimate_priors(logits, observed, delta=self.delta, tau=self.tau)
+
+    def _check(self) -> None:
+        if self._source() not in ("estimate", "validation", "given"):
+            raise ValueError(f"prior must be 'estimate', 'validation' or numbers; got {self.prior!r}.")
+        if self.normalise not in ("dataset", "batch"):
+            raise ValueError(f"normalise must be 'dataset' or 'batch'; got {self.normalise!r}.")
+        for name, least in (("warmup", 0), ("every", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < least:
+                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        if not isinstance(self.lam, int | float):
+            raise ValueError(f"lam must be a number; got {self.lam!r}. The paper uses 1.")
+        check_parameters(self.delta, self.tau)
 
     def _source(self) -> str:
         return self.prior if isinstance(self.prior, str) else "given"
@@ -127,7 +147,12 @@ class CRISP(Method):
                 )
             return train.validation_prior.to(device, torch.float32)
         if self._source() == "given":
-            given = np.broadcast_to(np.asarray(self.prior, np.float32), (train.n_labels,))
+            given = np.asarray(self.prior, np.float32)
+            if given.ndim and given.shape != (train.n_labels,):
+                raise ValueError(
+                    f"prior must be one number, or one for each of the {train.n_labels} labels; got {given.size}."
+                )
+            given = np.broadcast_to(given, (train.n_labels,))
             if not ((given >= 0) & (given <= 1)).all():
                 raise ValueError(f"prior must lie between 0 and 1; got {self.prior!r}.")
             return torch.tensor(given, device=device)

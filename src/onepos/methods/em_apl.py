@@ -102,7 +102,8 @@ class EMAPL(Method):
         if not self.warmup <= self.epoch + 1 < train.n_epochs or in_one_batch:
             return
         hidden = train.observed == 0
-        n_rounds = train.n_epochs - self.warmup
+        # After the epochs max(1, warmup) … T − 1; the published code counts one more where warmup is 0.
+        n_rounds = train.n_epochs - (self.warmup if self.as_published else max(self.warmup, 1))
         # Rounded, so that 0.9·U that is a whole number does not lose one to its floating-point error.
         quota = [math.floor(round(self.proportion * u / n_rounds, 9)) for u in hidden.sum(0).tolist()]
         scores = train.scores().to(self.pseudo.dtype)

@@ -74,6 +74,11 @@ class MIME(Method):
         """The number of labels per row, if the pseudo-labels come from it."""
         return frozenset({"mean inverse number of labels"} if self.rule == "prior" else ())
 
+    @property
+    def prior_is_given(self) -> bool:
+        """Whether the priors follow from a number the user gave."""
+        return self.rule == "prior"
+
     def make_head(self, n_features: int, n_labels: int) -> GaussianHead:
         """A Gaussian code between features and logits."""
         if self.z_dim < 1:
