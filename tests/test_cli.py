@@ -135,6 +135,46 @@ class TestFitPredictEvaluate:
         assert code == 2
         assert "every label must be one the model knows; few holds 'eleven'" in err
 
+    def test_columns_go_by_name(self, run, table):
+        """Another order, columns too many, a part of the file: the model finds its own columns."""
+        assert run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")[0] == 0
+        full = pd.read_csv(table / "full.csv")
+        turned = full[full.columns[::-1]].assign(extra=1.5)
+        turned.to_csv(table / "turned.csv", index=False)
+        labels = ("--label", "tags", "--separator", ";", "--json")
+        straight = run("evaluate", "onepos-model", "full.csv", *labels)[1]
+        assert run("evaluate", "onepos-model", "turned.csv", *labels)[1] == straight
+        validated = ("fit", "single.csv:train", "--label", "tag", "--epochs", 1, "--quiet", "--validation")
+        pd.read_csv(table / "single.csv").iloc[:, ::-1].to_csv(table / "back.csv", index=False)
+        assert run(*validated, "back.csv")[0] == 0
+        assert run("predict", "onepos-model", "full.csv:test", "--drop", "tags", "--quiet")[0] == 0
+        assert len(pd.read_csv(table / "predictions.csv")) == 30
+        indicator = ("fit", "indicators.csv", "--label-columns", "is_*", "--draw", "uniform", "--epochs", 1, "--quiet")
+        assert run(*indicator, "--drop", "pixel0,pixel3*")[0] == 0
+        facts = json.loads((table / "onepos-model" / "model.json").read_text())
+        assert "pixel0" not in facts["feature_names"]
+        assert facts["n_features"] == 32 - 1 - 3
+
+    def test_awkward_label_names(self, run, table):
+        frame = pd.read_csv(table / "single.csv")
+        frame["tag"] = np.where(np.arange(300) % 2, "predicted", "row")
+        frame.to_csv(table / "awkward.csv", index=False)
+        assert run("fit", "awkward.csv", "--label", "tag", "--epochs", 1, "--quiet")[0] == 0
+        assert run("predict", "onepos-model", "new.csv", "--quiet")[0] == 0
+        assert pd.read_csv(table / "predictions.csv").columns.tolist() == ["row_", "predicted_", "predicted", "row"]
+
+    def test_data_that_brings_its_draw(self, run, tmp_path):
+        from dataclasses import replace
+
+        from onepos.protocol import draw_single_positive
+
+        scenes = load_dataset("digit-scenes").take(range(200))
+        observed = draw_single_positive(scenes.Y, 5)
+        write_npz(replace(scenes, name="drawn", observed=observed), tmp_path)
+        code, out, err = run("fit", "drawn.npz", "--epochs", 1, "--json", "--quiet")
+        assert code == 0, err
+        assert set(json.loads(out)["class_prior"]) == set(scenes.label_names)
+
     def test_stopped_and_resumed(self, run, table, monkeypatch):
         from onepos import training
 
@@ -184,7 +224,10 @@ class TestPriors:
         assert written.columns.tolist() == ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
         assert (written["prior"] >= written["share"] - 1e-4).all()
         code, out, _ = run("priors", "single.csv", "--label", "tag", "--epochs", 4, "--json", "--quiet")
-        assert [row["label"] for row in json.loads(out)] == written["label"].tolist()
+        rows = json.loads(out)
+        assert [row["label"] for row in rows] == written["label"].tolist()
+        assert all(isinstance(row["prior"], float) and isinstance(row["reliable"], bool) for row in rows)
+        assert run("priors", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")[1] == ""
 
 
 class TestDemo:
@@ -292,6 +335,15 @@ class TestWrongInput:
             (["fit", "full.csv", "--label", "tags", "--separator", ";"], "each row must show one positive label; row "),
             (["fit", "digit-scenes:train"], "Hide all but one with --draw uniform"),
             (["fit", "x.arff", "--label", "tag"], ".arff files name their labels themselves; --label is for tables"),
+            (["fit", "single.csv", "--label", "tag", "--out", "new.csv"], "new.csv must be a folder, or not exist yet"),
+            (["fit", "single.csv", "--label", "tag", "--checkpoint", "no/c"], "no/c must lie in a folder"),
+            (["priors", "single.csv", "--label", "tag", "--out", "no/p.csv"], "no/p.csv must lie in a folder"),
+            (["fit", "single.csv", "--label", "tag", "--save-draw", "d"], "--save-draw writes what --draw drew"),
+            (
+                ["fit", "digit-scenes", "--draw", "uniform", "--draw-file", "d"],
+                "--draw and --draw-file both name a draw",
+            ),
+            (["fit", "single.csv", "--label", "tag", "--seed", "-1"], "--seed"),
             (["predict", "nothing", "new.csv"], "must hold model.json; there is none"),
             (["fit", "single.csv", "--lable", "tag"], "No such option"),
             (["fti", "single.csv"], "No such command"),
@@ -324,6 +376,8 @@ class TestWrongInput:
     def test_debug_shows_the_traceback(self, run, table):
         with pytest.raises(ValueError, match="unknown data set"):
             run("--debug", "fit", "yeats")
+        with pytest.raises(ValueError, match="unknown data set"):
+            run("fit", "yeats", "--debug")
 
     def test_failure_of_the_work_is_code_1(self, run, table, monkeypatch):
         from onepos.estimator import SinglePositiveClassifier

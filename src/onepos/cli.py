@@ -479,8 +479,6 @@ def main(arguments: list[str] | None = None) -> None:
         raise
     except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         _end(error, 2, debug)
-    except BrokenPipeError:  # whoever read the output has closed it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:  # the last door: whatever failed, a person reads one sentence
         _end(error, 1, debug)
 

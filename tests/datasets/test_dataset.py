@@ -62,6 +62,40 @@ def test_sparse_stays_sparse_and_is_made_canonical():
     assert messy.nnz == 3
 
 
+STAMPS = 1.7e9 + np.arange(60.0)
+
+
+@pytest.mark.parametrize(
+    ("column", "dtype"),
+    [
+        (STAMPS, np.float64),
+        (STAMPS.astype(np.int64), np.float64),
+        (STAMPS.astype(object), np.float64),
+        (STAMPS.astype(np.float32), np.float32),
+        (np.linspace(-3, 3, 60), np.float32),
+        (100 + np.linspace(-3, 3, 60), np.float64),
+        (np.full(60, 0.1), np.float64),
+        (np.ones(60), np.float32),
+        (np.arange(60), np.float32),
+        (np.arange(60, dtype=np.uint8), np.float32),
+        (np.linspace(0, 1e300, 60), np.float64),
+        (np.linspace(0, 1e-300, 60), np.float64),
+    ],
+)
+def test_float64_is_kept_where_float32_would_blur_a_column(column, dtype):
+    X = np.column_stack([np.zeros((60, 99), dtype=column.dtype), column])
+    data = Dataset("d", X, np.ones((60, 1)), ("p",))
+    assert data.X.dtype == dtype
+    np.testing.assert_array_equal(data.X, X.astype(dtype))
+    assert not data.X.flags.writeable
+    assert X.flags.writeable
+
+
+def test_a_row_alone_is_the_row_among_the_others():
+    data = Dataset("d", STAMPS[:, None], np.ones((60, 1)), ("p",))
+    assert data.take([37]).X[0, 0] == STAMPS[37]
+
+
 def test_take_follows_order_masks_and_splits(small):
     part = small.take([5, 0, 4])
     np.testing.assert_array_equal(part.X, small.X[[5, 0, 4]])
@@ -107,7 +141,7 @@ def _with(array, place, value):
     [
         ({"X": _with(GOOD["X"], (1, 0), np.nan)}, "X must be finite; row 1, column 0 is nan. Fill or drop"),
         ({"X": _with(GOOD["X"], (2, 1), np.inf)}, "X must be finite; row 2, column 1 is inf."),
-        ({"X": _with(GOOD["X"], (2, 1), 1e300)}, "X must be finite; row 2, column 1 is inf."),
+        ({"X": sp.csr_array(_with(np.zeros((3, 2)), (2, 1), 1e300))}, "X must be finite; row 2, column 1 is inf."),
         ({"X": sp.csr_array(_with(np.zeros((3, 2)), (2, 1), np.nan))}, "X must be finite; row 2, column 1 is nan."),
         ({"X": np.ones(3)}, r"X must be a matrix with at least one row and one column; its shape is \(3,\)."),
         ({"X": np.ones((3, 0))}, r"at least one row and one column; its shape is \(3, 0\)."),

@@ -10,6 +10,7 @@ from onepos.datasets import Dataset, read_table, write_npz
 
 def _assert_equal(first, second):
     assert abs(first.X - second.X).max() == 0
+    assert first.X.dtype == second.X.dtype
     assert first.is_sparse is second.is_sparse
     np.testing.assert_array_equal(first.Y, second.Y)
     for field in ("name", "label_names", "feature_names", "image_shape"):
@@ -24,7 +25,9 @@ def _assert_equal(first, second):
 
 def test_round_trip(small, small_sparse, tmp_path):
     full = replace(small, observed=small.Y * [1, 0], image_shape=(3, 1), source="by hand")
-    for data in (small, small_sparse, full):
+    wide = replace(small, X=1.7e9 + np.arange(18.0).reshape(6, 3))
+    assert wide.X.dtype == np.float64
+    for data in (small, small_sparse, full, wide):
         again = read_table(write_npz(data, tmp_path))
         _assert_equal(data, again)
         assert again.source == (data.source or f"{data.name}.npz")
@@ -92,7 +95,19 @@ def test_names_are_made_up_where_there_are_none(tmp_path):
         ({"X": np.eye(2), "Y": np.ones((2, 2, 2))}, "v.npz: Y must be a matrix"),
         ({"X": np.eye(2), "y": np.array([0.5, 1])}, "v.npz: y must name one label per row; it holds fractions or NaN."),
         ({"X": np.eye(2), "Y": np.eye(2), "train_idx": np.array([5])}, "v.npz: split 'train' must lie between 0 and 1"),
-        ({"X": np.eye(2), "y": np.array([{"a": 1}, None])}, "v.npz must be readable to its end; Object arrays cannot"),
+        (
+            {"X": np.eye(2), "y": np.array(["a", None])},
+            "v.npz: 'y' must not be an object array; it is one, and pickles are never read. Store text as a str array: "
+            "np.array(names, dtype=str).",
+        ),
+        (
+            {"X": np.eye(2), "Y": np.eye(2), "label_names": np.array(["a", "b"], dtype=object)},
+            "v.npz: 'label_names' must not be an object array; it is one, and pickles are never read. Store text as",
+        ),
+        (
+            {"X": np.eye(2), "Y": np.eye(2).astype(object)},
+            "v.npz: 'Y' must not be an object array; it is one, and pickles are never read. Store numbers as a numeric",
+        ),
     ],
 )
 def test_wrong_archives_are_told(tmp_path, arrays, sentence):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onepos.datasets import read_table
+from onepos.datasets import read_features, read_table, write_npz
 
 ONE = "a,b,kind\n1,2.5,cat\n-3,1e2,dog\n0,0,\n4,5,cat\n"
 SEVERAL = "kind,a\ncat; dog,1\n,2\ndog;dog,3\n"
@@ -45,6 +45,54 @@ def test_indicator_columns(write, columns):
     np.testing.assert_array_equal(data.Y, [[0, 1], [1, 1]])
     np.testing.assert_array_equal(data.X, [[1, 7], [2, 8]])
     assert data.label_names == ("label_cat", "label_dog")
+
+
+def test_lists_may_mix_names_and_patterns(write):
+    path = write("id,cold,a,cost,l2,l1,b\nr1,1,2,3,0,1,4\nr2,5,6,7,1,0,8\n")
+    data = read_table(path, label_columns=["l1", "l*"], drop=["co*", "id", "cost"])
+    assert data.feature_names == ("a", "b")
+    assert data.label_names == ("l2", "l1")
+    np.testing.assert_array_equal(data.Y, [[0, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+def test_time_stamps_keep_their_seconds(tmp_path, name):
+    path = tmp_path / name
+    stamps = 1_700_000_000 + np.arange(60)
+    frame = pd.DataFrame({"time": stamps, "share": stamps / 7e9, "kind": ["x", "y"] * 30})
+    frame.to_csv(path, index=False) if name == "t.csv" else frame.to_parquet(path)
+    data = read_table(path, label="kind")
+    assert data.X.dtype == np.float64
+    assert len(np.unique(data.X[:, 0])) == 60
+    np.testing.assert_allclose(data.X, frame[["time", "share"]], rtol=1e-15)
+    X, _ = read_features(path, columns=["time"])
+    np.testing.assert_array_equal(X[:, 0], stamps)
+    again = read_table(write_npz(data, tmp_path))
+    assert again.X.dtype == np.float64
+    np.testing.assert_array_equal(again.X, data.X)
+
+
+def test_numbers_beyond_float32_are_read(write):
+    np.testing.assert_array_equal(read_table(write("a,kind\n1,x\n1e99,y\n"), label="kind").X, [[1], [1e99]])
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+@pytest.mark.parametrize("others", [{}, {"a": [1, 2, 3], "b": [0.5, 1.5, 2.5]}])
+def test_flags_are_features_of_one_and_zero(tmp_path, name, others):
+    path = tmp_path / name
+    frame = pd.DataFrame({"flag": [True, False, True], **others, "kind": ["x", "y", "x"]})
+    frame.to_csv(path, index=False) if name == "t.csv" else frame.to_parquet(path)
+    data = read_table(path, label="kind")
+    assert data.X.dtype == np.float32
+    np.testing.assert_array_equal(data.X, np.column_stack([[1, 0, 1], *others.values()]))
+
+
+@pytest.mark.parametrize("dtype", [object, "boolean"])
+def test_missing_flags_are_told(tmp_path, dtype):
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"flag": pd.Series([True, None, False], dtype=dtype), "kind": ["x", "y", "x"]}).to_parquet(path)
+    with pytest.raises(ValueError, match=r"t.parquet, row 1: every feature must be known; column 'flag' is empty"):
+        read_table(path, label="kind")
 
 
 def test_number_labels_are_sorted_as_numbers(write):
@@ -127,7 +175,11 @@ KIND = {"label": "kind"}
         ("a,kind\n1,x\n1,y\nhigh,x\n", KIND, "t.csv, line 4: features must be numbers; column 'a' holds 'high'."),
         ("a,kind\n1,x\n\n,y\n", KIND, "t.csv, line 4: every feature must be known; column 'a' is empty. Fill it,"),
         ("a,kind\n1,x\nNaN,y\n", KIND, "t.csv, line 3: every feature must be known; column 'a' is empty."),
-        ("a,kind\n1,x\n1e99,y\n", KIND, "t.csv: X must be finite; row 1, column 0 is inf."),
+        ("a,kind\n1,x\n1e999,y\n", KIND, "t.csv: X must be finite; row 1, column 0 is inf."),
+        ("a,kind\nTrue,x\n,y\n", KIND, "t.csv, line 3: every feature must be known; column 'a' is empty."),
+        ("a,kind\nTrue,x\nmaybe,y\n", KIND, "t.csv, line 2: features must be numbers; column 'a' holds 'True'."),
+        (ONE, KIND | {"drop": ["a", "z*"]}, "t.csv has no column 'z*'; known: a, b, kind."),
+        (ONE, {"label_columns": ["a", "knd"]}, "t.csv has no column 'knd'; did you mean 'kind'?"),
         ("a,b,kind\n1,2,x\n1,2\n", KIND, "t.csv, line 3: a row must hold 3 cells like the first line; it holds 2."),
         ("a,kind\n1,x,7\n", KIND, "t.csv, line 2: a row must hold 2 cells like the first line; it holds 3."),
         ("a,kind\n1,x\n1,x,7\n", KIND, "Expected 2 fields in line 3, saw 3"),
@@ -137,7 +189,14 @@ KIND = {"label": "kind"}
         ("a,kind\n", KIND, "t.csv must hold at least one row; it holds none."),
         ("a,kind\n1,\n2,\n", KIND, "t.csv: there must be at least one label; every label cell is empty."),
         ("kind\nx\n", KIND, "t.csv: X must be a matrix with at least one row and one column; its shape is (1, 0)."),
-        (b"a,kind\n1,\xff\xfe\n", KIND, "t.csv must be readable to its end; 'utf-8' codec can't decode"),
+        (
+            "a,kind\n1,x\n2,Käse\n".encode("latin-1"),
+            KIND,
+            "t.csv, line 3: the text must be UTF-8; it is in another encoding, such as Latin-1 or UTF-16. Save the",
+        ),
+        ("Höhe,kind\n1,x\n".encode("latin-1"), {}, "t.csv, line 1: the text must be UTF-8;"),
+        ("a,kind\n1,x\n".encode("utf-16"), KIND, "t.csv, line 1: the text must be UTF-8;"),
+        (b"a,kind\n" + b"1,x\n" * 9999 + b"1,\xe9\n", KIND, "t.csv, line 10001: the text must be UTF-8;"),
         (
             "a,l\n1,0\n2,3\n",
             {"label_columns": ["l"]},
@@ -177,7 +236,7 @@ def test_written_tables_come_back(folder, rows):
     data = read_table(path, label="tags", separator="|")
     assert sorted(data.label_names) == names
     for row, (value, tags) in enumerate(rows):
-        assert data.X[row, 0] == np.float32(value)
+        assert np.float32(data.X[row, 0]) == np.float32(value)
         assert {data.label_names[j] for j in np.flatnonzero(data.Y[row])} == set(tags)
 
 

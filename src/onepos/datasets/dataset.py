@@ -12,9 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-Features: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
+Features: TypeAlias = npt.NDArray[np.float32 | np.float64] | sp.csr_array
 Labels: TypeAlias = npt.NDArray[np.uint8]
 Rows: TypeAlias = npt.NDArray[np.intp]
+
+# Rounding to float32 may change a value by this share of its column's standard deviation.
+BLUR = 1e-6
+COLUMNS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,7 +27,8 @@ class Dataset:
 
     Args:
         name: Short name, used for file names and tables.
-        X: Features, (n, d), dense or sparse; kept as float32.
+        X: Features, (n, d), dense or sparse; kept as float32, or float64 where float32 would blur a column (dense
+            only).
         Y: Labels, (n, c), 0 or 1; kept as uint8.
         label_names: One name per column of Y, no two alike.
         feature_names: One name per column of X, where the source has them.
@@ -180,13 +185,17 @@ class Dataset:
 
 
 def check_features(X: Any) -> Features:
-    """Return X as a read-only float32 array or CSR matrix, or say what is wrong with it."""
-    checked = _as_csr(X) if sp.issparse(X) else _as_matrix(X, "X", np.float32)
+    """Return X as a read-only array or CSR matrix, or say what is wrong with it.
+
+    It is kept as float32, or float64 where float32 would blur a column: where rounding would change some value by
+    more than 1e-6 of its column's standard deviation, as with time stamps. Sparse features are always float32.
+    """
+    checked = _as_csr(X) if sp.issparse(X) else _as_matrix(X)
     values = checked.data if isinstance(checked, sp.csr_array) else checked
     if not np.isfinite(values).all():
         row, column, value = _find_not_finite(checked)
         raise ValueError(f"X must be finite; row {row}, column {column} is {value}. Fill or drop missing values first.")
-    return checked
+    return checked if isinstance(checked, sp.csr_array) else _freeze(_narrow(checked))
 
 
 def check_indices(matrix: Any) -> None:
@@ -211,21 +220,41 @@ def stack_rows(blocks: Sequence[Any]) -> Any:
     return np.concatenate(list(blocks))
 
 
-def _as_matrix(values: Any, what: str, dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _as_matrix(X: Any) -> npt.NDArray[np.float32 | np.float64]:
+    """Return X as float32 where its type fits into that, else as float64."""
     try:
         with np.errstate(over="ignore"):
-            given = np.asarray(values)
+            given = np.asarray(X)
             if given.dtype.kind in "cMm":
                 raise TypeError(f"its type is {given.dtype}")
-            matrix = given.astype(dtype, order="C", copy=False)
+            dtype = np.float32 if np.can_cast(given.dtype, np.float32) else np.float64
+            matrix: npt.NDArray[Any] = given.astype(dtype, order="C", copy=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{what} must hold numbers; {error}. Encode or drop the other columns.") from None
+        raise ValueError(f"X must hold numbers; {error}. Encode or drop the other columns.") from None
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(
-            f"{what} must be a matrix with at least one row and one column; its shape is {matrix.shape}. "
+            f"X must be a matrix with at least one row and one column; its shape is {matrix.shape}. "
             "Check the file or reshape the array."
         )
-    return _freeze(matrix)
+    return matrix
+
+
+def _narrow(matrix: npt.NDArray[np.float32 | np.float64]) -> npt.NDArray[np.float32 | np.float64]:
+    """Return a finite matrix as float32, or as it is where that would blur a column."""
+    if matrix.dtype == np.float32:
+        return matrix
+    with np.errstate(over="ignore"):
+        narrow = matrix.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        return matrix
+    for start in range(0, matrix.shape[1], COLUMNS_AT_ONCE):
+        block = matrix[:, start : start + COLUMNS_AT_ONCE]
+        change = np.abs(block - narrow[:, start : start + COLUMNS_AT_ONCE]).max(axis=0)
+        # A column of one value has no spread: any change counts, or a row alone would be read otherwise than
+        # among the others.
+        if (change > BLUR * block.std(axis=0)).any():
+            return matrix
+    return narrow
 
 
 def _as_csr(X: Any) -> sp.csr_array:

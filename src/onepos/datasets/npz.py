@@ -18,6 +18,7 @@ from onepos.datasets.labels import binarise
 from onepos.files import replacing
 
 PART_KEYS = {"train": "train_idx", "val": "val_idx", "test": "test_idx"}
+TEXT_KEYS = ("y", "label_names", "feature_names", "source")
 Arrays = Mapping[str, Any]
 
 
@@ -96,7 +97,19 @@ def _load_arrays(path: Path) -> dict[str, Any]:
         if isinstance(archive, np.ndarray):
             raise ValueError(f"{path.name} must be an NPZ archive; it holds a single array. Use numpy.savez.")
         with archive:
-            return {key: archive[key] for key in archive.files}
+            return {key: _load_array(path, archive, key) for key in archive.files}
+
+
+def _load_array(path: Path, archive: Any, key: str) -> Any:
+    try:
+        return archive[key]
+    except ValueError as error:
+        if "allow_pickle" not in str(error):
+            raise
+        advice = "text as a str array: np.array(names, dtype=str)" if key in TEXT_KEYS else "numbers as a numeric array"
+        raise ValueError(
+            f"{path.name}: '{key}' must not be an object array; it is one, and pickles are never read. Store {advice}."
+        ) from None
 
 
 def _find_features(path: Path, arrays: Arrays) -> Any:

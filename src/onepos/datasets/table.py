@@ -3,6 +3,7 @@
 import csv
 import gzip
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onepos.datasets.dataset import Dataset, Features, Labels, check_features
-from onepos.datasets.files import check_file, naming, strip_suffix
+from onepos.datasets.files import check_file, naming, open_binary, strip_suffix
 from onepos.datasets.labels import binarise, suggest
 from onepos.datasets.npz import read_npz, read_npz_features
 
@@ -33,13 +34,16 @@ def read_table(
 ) -> Dataset:
     """Read a table: labels in one column or in 0/1 columns, numeric features in all the others.
 
+    True and False count as 1 and 0. Features are kept as float32, or float64 where float32 would blur a column.
+
     Args:
         path: `.csv`, `.tsv` (also `.gz`; first line: column names; UTF-8), `.parquet` or `.npz`. A CSV file
             without a comma in its first line may use semicolons or tabs.
         label: Column that holds the label; an empty cell means no positive label.
         separator: What stands between several labels of one cell, for example ";".
-        label_columns: 0/1 columns, one per label: names, or patterns such as "label_*".
-        drop: Columns to leave out: names or patterns.
+        label_columns: 0/1 columns, one per label, in the order of the table: a name, a pattern such as "label_*",
+            or a list of both.
+        drop: Columns to leave out: a name, a pattern, or a list of both.
     """
     path = check_file(Path(path))
     if path.suffix.lower() == ".npz":
@@ -142,7 +146,7 @@ def _read_frame(path: Path, text_column: str | None = None) -> "pd.DataFrame":
     else:
         columns, delimiter = _read_columns(path), _find_delimiter(path)
         missing = {column: MISSING for column in columns if column != text_column}
-        with naming(path, "Save it as UTF-8 text with the column names in the first line."):
+        with naming(path, "Save it as UTF-8 text with the column names in the first line."), _expecting_utf8(path):
             frame = pd.read_csv(
                 path,
                 sep=delimiter,
@@ -151,7 +155,7 @@ def _read_frame(path: Path, text_column: str | None = None) -> "pd.DataFrame":
                 na_values=missing,
                 low_memory=False,
             )
-        _check_widths(path, frame, delimiter, len(columns))
+            _check_widths(path, frame, delimiter, len(columns))
     frame.columns = [str(column) for column in frame.columns]
     if frame.empty:
         raise ValueError(f"{path.name} must hold at least one row; it holds none. Check the file.")
@@ -171,6 +175,28 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
         return pd.read_parquet(path)
 
 
+@contextmanager
+def _expecting_utf8(path: Path) -> Iterator[None]:
+    """Say which line of a text file is not UTF-8; spreadsheets like to save Latin-1."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path.name}{_find_other_encoding(path)}: the text must be UTF-8; it is in another encoding, such as "
+            "Latin-1 or UTF-16. Save the file as UTF-8."
+        ) from error
+
+
+def _find_other_encoding(path: Path) -> str:
+    with open_binary(path) as handle:
+        for number, line in enumerate(handle, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return f", line {number}"
+    return ""
+
+
 def _open_text(path: Path) -> TextIO:
     if path.suffix.lower() == ".gz":
         return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
@@ -180,7 +206,7 @@ def _open_text(path: Path) -> TextIO:
 def _find_delimiter(path: Path) -> str:
     if ".tsv" in path.name.lower():
         return "\t"
-    with naming(path), _open_text(path) as handle:
+    with naming(path), _expecting_utf8(path), _open_text(path) as handle:
         header = handle.readline()
     return next((mark for mark in (",", ";", "\t") if mark in header), ",")
 
@@ -189,7 +215,7 @@ def _read_columns(path: Path) -> list[str]:
     """Return the column names, no two alike."""
     if path.suffix.lower() == ".parquet":
         return list(map(str, _read_parquet(path).columns))
-    with naming(path, "Save it as UTF-8 text."), _open_text(path) as handle:
+    with naming(path, "Save it as UTF-8 text."), _expecting_utf8(path), _open_text(path) as handle:
         columns = next(csv.reader(handle, delimiter=_find_delimiter(path)), [])
     if not columns:
         raise ValueError(f"{path.name} must start with a line of column names; it is empty. Check the file.")
@@ -236,12 +262,24 @@ def _place(path: Path, row: int) -> str:
     return f"row {row}"
 
 
-def _to_numbers(path: Path, frame: "pd.DataFrame") -> npt.NDArray[np.float32]:
+def _as_floats(path: Path, frame: "pd.DataFrame") -> npt.NDArray[np.float64]:
+    """Return numbers, and True and False as 1 and 0, in full precision; missing cells are NaN."""
+    import pandas as pd
+
+    # Where a cell is missing, True and False come as objects.
+    flags = [
+        column
+        for column in frame.columns
+        if frame[column].dtype == object and pd.api.types.infer_dtype(frame[column], skipna=True) == "boolean"
+    ]
+    frame = frame.astype(dict.fromkeys(flags, "boolean"))
     for column in frame.columns:
         _check_number(path, frame[column])
-    # A number beyond float32 turns into inf here; Dataset reports it.
-    with np.errstate(over="ignore"):
-        X = frame.to_numpy(dtype=np.float32, na_value=np.nan)
+    return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def _to_numbers(path: Path, frame: "pd.DataFrame") -> npt.NDArray[np.float64]:
+    X = _as_floats(path, frame)
     missing = np.argwhere(np.isnan(X))
     if len(missing):
         row, place = missing[0]
@@ -267,9 +305,7 @@ def _check_number(path: Path, column: "pd.Series[Any]") -> None:
 
 
 def _to_indicator(path: Path, frame: "pd.DataFrame") -> Labels:
-    for column in frame.columns:
-        _check_number(path, frame[column])
-    Y = frame.to_numpy(dtype=np.float32, na_value=np.nan)
+    Y = _as_floats(path, frame)
     wrong = np.argwhere((Y != 0) & (Y != 1))
     if len(wrong):
         row, place = wrong[0]
