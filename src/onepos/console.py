@@ -19,18 +19,23 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str 
 
         table = Table(title=title or None, title_justify="left")
         for k, name in enumerate(header):
-            table.add_column(name, justify="left" if k == 0 else "right")
+            table.add_column(name, justify="right" if _is_numeric(rows, k) else "left")
         for row in rows:
             table.add_row(*row)
         Console().print(table)
         return
     widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
-    print("\n".join(filter(None, [title])), end="\n" if title else "")
+    if title:
+        print(title)
     for row in [header, *rows]:
-        cells = [
-            cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
+        sized = enumerate(zip(row, widths, strict=True))
+        cells = [cell.rjust(w) if _is_numeric(rows, k) else cell.ljust(w) for k, (cell, w) in sized]
         print("  ".join(cells).rstrip())
+
+
+def _is_numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether a column holds numbers, perhaps with a sign or a remark behind them."""
+    return column > 0 and any(row[column][:1].isdigit() or row[column][:1] in ("−", "-") for row in rows)
 
 
 def show_json(value: Any) -> None:
