@@ -35,7 +35,8 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str 
 
 def _is_numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
     """Whether a column holds numbers, perhaps with a sign or a remark behind them."""
-    return column > 0 and any(row[column][:1].isdigit() or row[column][:1] in ("−", "-") for row in rows)
+    cells = [row[column] for row in rows]
+    return column > 0 and max(map(len, cells), default=0) < 20 and any(cell[:1].isdigit() for cell in cells)
 
 
 def show_json(value: Any) -> None:
