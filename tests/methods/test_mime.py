@@ -1,5 +1,6 @@
 """MIME: its bottleneck loss by hand and by a loop, and both of its published pseudo-label rules."""
 
+import dataclasses
 import math
 from fractions import Fraction
 
@@ -76,6 +77,9 @@ def test_equals_the_loop(seed, prepare, monkeypatch, random_case):
         given = features.numpy(), method.head, noise, method.labels[rows], method.ignored[rows], 0.2
         assert math.isclose(loss, published(*given, epsilon=0.0), rel_tol=1e-9)
         assert math.isclose(loss, published(*given, epsilon=1e-5), abs_tol=1e-4)
+        method.as_published = True
+        loss = method.loss([features], Batch((features,), observed[rows], rows)).item()
+        assert math.isclose(loss, published(*given, epsilon=1e-5), rel_tol=1e-9)
 
 
 def test_without_noise_and_divergence_it_is_assume_negative(prepare, monkeypatch, random_case):
@@ -101,6 +105,24 @@ def test_threshold_rule_adds_for_good_after_the_warm_up(prepare, random_case):
         np.testing.assert_array_equal(method.labels.numpy(), expected)
         assert not method.ignored.any()
     assert observed.sum() < expected.sum() < 48
+
+
+def test_as_published_pseudo_labels_come_from_drawn_codes(prepare, random_case):
+    """Wide codes make the draw decide: another seed, other labels; without it they would be the same twice."""
+    _, observed, _ = random_case(2)
+    features = torch.linspace(-2, 2, 60, dtype=torch.float64).reshape(12, 5)
+    made = []
+    for as_published, seed in ((True, 0), (True, 1), (True, 1), (False, 0), (False, 1)):
+        method = with_head(prepare(MIME(theta=0.5, z_dim=7, samples=1, as_published=as_published), observed), 5, 4)
+        with torch.no_grad():
+            method.head.encoder.bias[7:] += 4  # σ near e²
+        view = dataclasses.replace(view_of(method(features).detach(), observed), features=lambda: features)
+        torch.manual_seed(seed)
+        method.end_epoch(view)
+        made.append(method.labels.clone())
+    assert not torch.equal(made[0], made[1])
+    assert torch.equal(made[1], made[2])
+    assert torch.equal(made[3], made[4])
 
 
 def test_prior_rule_ignores_anew_after_each_epoch(prepare):

@@ -24,15 +24,18 @@ from onepos.heads import GaussianHead
 from onepos.losses import lowest_per_label
 from onepos.method import Batch, Method, TrainView
 
+_EPSILON = 1e-5
+
 
 class MIME(Method):
     """Mutual label enhancement, in the form for tabular data: one code per row.
 
     Deviation: only the loss and the pseudo-label rules of the tabular form are public. Where the image network has
     a code and an encoder of two layers per label, here one linear layer makes one code that all labels share.
-    Deviation: the published network draws z in evaluation too, so its scores are random; here prediction and
-    pseudo-labels take z = μ.
+    Deviation: the published network draws z in evaluation too, so its scores and pseudo-labels are random; here both
+    take z = μ. `as_published` makes the pseudo-labels from drawn codes; prediction stays without chance.
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits used here needs none.
+    `as_published` adds it.
 
     Args:
         beta: β, weight of the Kullback–Leibler term.
@@ -44,6 +47,7 @@ class MIME(Method):
             label j with the highest scores, rebuilt after each epoch, where π̃_j = (n_j/n)/E[1/|y|].
         inverse_cardinality: E[1/|y|], the mean over the rows of one divided by the number of their labels (a row
             without labels counts as 0); for rule="prior". Single positives do not tell it: privileged.
+        as_published: Do as the published code does, see above; which of its two rules is for `rule` to say.
 
     References:
         Liu et al., Revisiting Pseudo-Label for Single-Positive Multi-Label Learning (MIME), ICML 2023.
@@ -63,11 +67,13 @@ class MIME(Method):
         warmup: int = 2,
         rule: str = "threshold",
         inverse_cardinality: float | None = None,
+        as_published: bool = False,
     ) -> None:
         super().__init__()
         self.beta, self.theta = beta, theta
         self.z_dim, self.samples, self.warmup = z_dim, samples, warmup
         self.rule, self.inverse_cardinality = rule, inverse_cardinality
+        self.as_published = as_published
 
     @property
     def privileged(self) -> frozenset[str]:  # type: ignore[override]
@@ -107,6 +113,9 @@ class MIME(Method):
         labels = self.labels[batch.index].to(logits.dtype)
         kept = (~self.ignored[batch.index]).to(logits.dtype)
         divergence = -0.5 * (1 + 2 * log_std - mean**2 - torch.exp(2 * log_std)).mean()
+        if self.as_published:
+            right = torch.where(labels > 0, logits, -logits).sigmoid()  # the score of the label as it stands
+            return -(kept * torch.log(right + _EPSILON)).mean() + self.beta * divergence
         return F.binary_cross_entropy_with_logits(logits, labels, weight=kept) + self.beta * divergence
 
     def end_epoch(self, train: TrainView) -> None:
@@ -114,14 +123,19 @@ class MIME(Method):
         if self.epoch + 1 < self.warmup:
             return
         if self.rule == "threshold":
-            self.labels = self.labels | (train.scores() > self.theta)
+            self.labels = self.labels | (torch.sigmoid(self._score(train)) > self.theta)
         else:
             n_positive = train.observed.sum(0, dtype=torch.int64).tolist()
             # Rounded, so that a quotient that is a whole number does not lose one to its floating-point error.
             count = [math.floor(round(n / self._checked_cardinality(), 9)) for n in n_positive]
             self.ignored = lowest_per_label(
-                -train.logits(), train.observed == 0, torch.tensor(count).to(self.labels.device)
+                -self._score(train), train.observed == 0, torch.tensor(count).to(self.labels.device)
             )
+
+    @torch.no_grad()
+    def _score(self, train: TrainView) -> Tensor:
+        """Logits of all training rows: of the mean code, or as published of drawn ones."""
+        return self.head.sample(train.features(), self.samples)[0] if self.as_published else train.logits()
 
     def _checked_cardinality(self) -> float:
         if self.inverse_cardinality is None or not 0 < self.inverse_cardinality <= 1:
