@@ -269,7 +269,7 @@ class TestData:
         assert json.loads(run("data", "info", "digit-scenes:val", "--json")[1])["n_samples"] == 600
 
     def test_get_from_a_folder(self, run, tmp_path, monkeypatch):
-        from onepos.datasets import DATASETS, download
+        from onepos.datasets import DATASETS
         from onepos.datasets.sources import RemoteFile, Source
 
         for part, rows in (("train", "1.5,1,0\n2.5,0,1\n"), ("test", "3.5,1,1\n")):
@@ -282,7 +282,6 @@ class TestData:
         assert code == 0
         assert out.strip().endswith("tiny.npz")
         assert load_dataset("tiny").Y.tolist() == [[1, 0], [0, 1], [1, 1]]
-        assert download  # the room is used, not replaced
         code, _, err = run("data", "get", "yeast", "--from", tmp_path)
         assert code == 2
         assert "yeast-train.arff" in err
