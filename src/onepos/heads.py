@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -40,11 +38,9 @@ class GaussianHead(LinearHead):
         mean, double_log_std = _full_precision(self.encoder(features)).chunk(2, dim=-1)
         return mean, (double_log_std / 2).clamp(-6, 6)
 
-    def sample(self, features: Tensor, samples: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the mean of so many drawn codes, with the μ and log σ they were drawn from."""
+    def sample(self, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the code μ + σ·noise, for noise (B, z_dim), with its μ and log σ."""
         mean, log_std = self.encode(features)
-        # The mean of m draws from N(μ, σ²) is one draw from N(μ, σ²/m).
-        noise = torch.randn(mean.shape, dtype=mean.dtype, device=mean.device) / math.sqrt(samples)
         return _full_precision(super().forward(mean + log_std.exp() * noise)), mean, log_std
 
 

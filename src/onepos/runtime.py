@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,5 +71,26 @@ def seeded(seed: int, stream: int, device: torch.device) -> Iterator[None]:
     if device.type != "cpu":
         forked = {"devices": [device.index or 0], "device_type": device.type}
     with torch.random.fork_rng(**forked):
-        torch.manual_seed(int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1)))
+        # torch.manual_seed also notes the seed for accelerators that were never used, at a third of a millisecond.
+        (torch.default_generator if device.type == "cpu" else torch).manual_seed(_seed_of(seed, stream))
         yield
+
+
+def generator(seed: int, stream: int) -> torch.Generator:
+    """A generator on the CPU that gives the numbers torch's own gives when `seeded` so."""
+    return torch.Generator().manual_seed(_seed_of(seed, stream))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be had there; where the system does not tell, half of what there is."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+
+
+def _seed_of(seed: int, stream: int) -> int:
+    return int(np.random.SeedSequence([seed, stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -30,6 +31,10 @@ class Samples(Protocol):
 
     def fingerprint(self) -> str:
         """A hash of the content, by which a checkpoint knows its data."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes, by which a stack of runs is sized."""
 
 
 class Scaling(NamedTuple):
@@ -67,18 +72,24 @@ class DenseRows:
         """SHA-256 of shape and bytes."""
         return _digest(self.data)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return self.data.nbytes
+
 
 class SparseRows:
     """A matrix in compressed rows that stays sparse; only the rows of a batch are spread out.
 
-    Centring would fill the matrix, so what zero becomes (`origin`, one number per feature) is added to a batch.
+    Centring would fill the matrix, so what zero becomes (`origin`, one number per feature) is added to a batch. Of P
+    matrices of one length behind each other (`join_samples`) each has its own: `origin` is (P, d).
     """
 
     offers: frozenset[str] = frozenset()
 
     def __init__(self, start: Tensor, column: Tensor, value: Tensor, origin: Tensor) -> None:
         self.start, self.column, self.value, self.origin = start, column, value, origin
-        self.n_features = len(origin)
+        self.n_features = origin.shape[1]
 
     def __len__(self) -> int:
         return len(self.start) - 1
@@ -90,9 +101,9 @@ class SparseRows:
         row = torch.repeat_interleave(torch.arange(len(index), device=index.device), length)
         shift = first - (length.cumsum(0) - length)  # from position in the batch to position in `value`
         entry = torch.arange(len(row), device=index.device) + shift[row]
-        dense = self.origin.repeat(len(index), 1)
+        dense = self.origin.index_select(0, index // (len(self) // len(self.origin)))
         column = self.column[entry]
-        dense[row, column] = self.value[entry] + self.origin[column]
+        dense[row, column] += self.value[entry]
         return dense
 
     def views(self, index: Tensor, n_views: int) -> tuple[Tensor, ...]:
@@ -106,6 +117,11 @@ class SparseRows:
     def fingerprint(self) -> str:
         """SHA-256 of shape and bytes."""
         return _digest(self.start, self.column, self.value, self.origin)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        return sum(t.nbytes for t in (self.start, self.column, self.value, self.origin))
 
 
 def fit_scaling(X: Any) -> Scaling:
@@ -140,7 +156,24 @@ def as_samples(X: Any, scaling: Scaling | None = None, dtype: torch.dtype = torc
     if scaling is not None:
         value, origin = value / scaling.scale[csr.indices], -scaling.mean / scaling.scale
     start = torch.as_tensor(csr.indptr.astype(np.int64))
-    return SparseRows(start, column, torch.tensor(value, dtype=dtype), torch.tensor(origin, dtype=dtype))
+    return SparseRows(start, column, torch.tensor(value, dtype=dtype), torch.tensor(origin[None], dtype=dtype))
+
+
+def join_samples(parts: Sequence[Samples]) -> Samples:
+    """The rows of all parts behind each other, as one; the parts are of one kind, length and width."""
+    if len(parts) == 1:
+        return parts[0]
+    dense = [part for part in parts if isinstance(part, DenseRows)]
+    if len(dense) == len(parts):
+        return DenseRows(torch.cat([part.data for part in dense]))
+    sparse = [part for part in parts if isinstance(part, SparseRows)]
+    entries = np.cumsum([0, *(len(part.value) for part in sparse)]).tolist()
+    first = [part.start[:-1] + before for part, before in zip(sparse, entries[:-1], strict=True)]
+    last = torch.tensor(entries[-1:], device=sparse[0].start.device)
+    column, value, origin = (
+        torch.cat([getattr(part, name) for part in sparse]) for name in ("column", "value", "origin")
+    )
+    return SparseRows(torch.cat([*first, last]), column, value, origin)
 
 
 def _digest(*tensors: Tensor) -> str:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +28,9 @@ from onepos.samples import Samples
 # Rows per step of a pass without gradients: enough to keep the cores busy, few enough for any width.
 _PASS_ROWS = 4096
 
-# Streams of random numbers under one seed; epoch e takes FIRST_EPOCH_STREAM + e.
-NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM = 0, 1, 2
+# Streams of random numbers under one seed. Epoch e takes FIRST_EPOCH_STREAM + e for its batches, FIRST_END_STREAM + e
+# for what the method does after them, which thus does not depend on how many numbers the batches took.
+NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM, FIRST_END_STREAM = 0, 1, 2, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,17 @@ class History:
     best_epoch: int = -1
 
 
+class Diverged(FloatingPointError):
+    """The loss is no longer finite; `history` ends with that loss."""
+
+    def __init__(self, history: History, plan: Plan) -> None:
+        super().__init__(
+            f"the loss must stay finite; it was {history.loss[-1]} in epoch {len(history.loss) - 1}. "
+            f"Lower lr ({plan.lr}) or scale the features."
+        )
+        self.history = history
+
+
 class Learner(nn.Module):
     """Backbone and method as one module, so that whoever wraps modules wraps the whole step."""
 
@@ -130,9 +143,12 @@ def train(
         checkpoint: A file written after each epoch and removed at the end. If it exists, training goes on from
             there and ends in the same weights, bit for bit on a CPU, as if it had never stopped.
         on_epoch: Called with the epoch and the history so far.
+
+    Raises:
+        Diverged: The loss was not finite in some epoch; the learner is left at its best epoch before that, if any.
     """
     runtime = open_runtime(plan.device, plan.precision)
-    device, method = runtime.device, learner.method
+    device = runtime.device
     samples, labels = samples.to(device), torch.tensor(observed, device=device)
     validation = validation and validation._replace(samples=validation.samples.to(device))
     view = make_view(learner, samples, labels, n_features, plan, validation)
@@ -140,19 +156,19 @@ def train(
         prepare(learner.to(device), view, plan)
     optimizer = _optimizer(learner, plan)
     module, stepper = runtime.setup(learner, optimizer)
-    keeper = _Keeper(learner, optimizer, checkpoint, lambda: _identity(learner, plan, samples, labels, validation))
+    keeper = _Keeper(learner, optimizer, checkpoint, lambda: identity(learner, plan, samples, labels, validation))
     history = keeper.resume(device)
     for epoch in range(len(history.loss), plan.epochs):
         began = time.perf_counter()
-        method.epoch = epoch
+        learner.method.epoch = epoch
         with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
             history.loss.append(_run_epoch(runtime, module, stepper, learner, samples, labels, plan))
-            method.end_epoch(view)
-        if is_best(learner, validation, plan, history):
-            history.best_epoch = epoch
+        if not math.isfinite(history.loss[-1]):
+            keeper.finish()
+            raise Diverged(history, plan)
+        close_epoch(learner, view, plan, history)
+        if judge_epoch(learner, validation, plan, history):
             keeper.best = copy.deepcopy(learner.state_dict()) if validation else None
-        if method.class_prior is not None:
-            history.prior.append([None if math.isnan(p) else p for p in method.class_prior.tolist()])
         history.seconds.append(time.perf_counter() - began)
         keeper.save(history)
         if on_epoch is not None:
@@ -209,7 +225,7 @@ class _Keeper:
             self.learner.load_state_dict(self.best)
         self.learner.eval()
         if self.path:
-            os.unlink(self.path)
+            Path(self.path).unlink(missing_ok=True)
 
 
 def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
@@ -266,26 +282,41 @@ def _run_epoch(
         for name, rows in memory.items():
             getattr(method, name)[index] = rows.detach()
         total += loss.detach() * len(index)
-    mean = float(total) / len(samples)
-    if not math.isfinite(mean):
-        raise FloatingPointError(
-            f"the loss must stay finite; it was {mean} in epoch {method.epoch}. "
-            f"Lower lr ({plan.lr}) or scale the features."
-        )
-    return mean
+    return float(total) / len(samples)
 
 
-def is_best(learner: Learner, validation: Validation | None, plan: Plan, history: History) -> bool:
-    """Score the epoch on the validation rows; whether none before was as good. Without rows the last is best."""
-    if validation is None:
-        return True
-    is_last = len(history.loss) == plan.epochs
+def close_epoch(learner: Learner, view: TrainView, plan: Plan, history: History) -> None:
+    """After the batches of an epoch: the method's turn."""
+    method, epoch = learner.method, len(history.loss) - 1
+    method.epoch = epoch
+    with seeded(plan.seed, FIRST_END_STREAM + epoch, view.observed.device):
+        method.end_epoch(view)
+    if method.class_prior is not None:
+        history.prior.append([None if math.isnan(p) else p for p in method.class_prior.tolist()])
+
+
+def judge_epoch(
+    learner: Learner, validation: Validation | None, plan: Plan, history: History, logits: Tensor | None = None
+) -> bool:
+    """Score the epoch on the validation rows, whose logits may be given; whether none before was as good.
+
+    Without such rows the last epoch is the best.
+    """
+    best = validation is None or _beats_the_best(learner, validation, plan, history, logits)
+    if best:
+        history.best_epoch = len(history.loss) - 1
+    return best
+
+
+def _beats_the_best(
+    learner: Learner, validation: Validation, plan: Plan, history: History, logits: Tensor | None
+) -> bool:
     metric = METRICS[plan.select]
-    logits = predict_logits(learner, validation.samples).double().cpu().numpy()
-    score = float(metric.function(validation.Y, logits if metric.uses == "scores" else logits > 0))
+    scores = (predict_logits(learner, validation.samples) if logits is None else logits).double().cpu().numpy()
+    score = float(metric.function(validation.Y, scores if metric.uses == "scores" else scores > 0))
     history.validation.append(score)
     if history.best_epoch < 0:
-        return is_last or not learner.method.warming_up
+        return len(history.loss) == plan.epochs or not learner.method.warming_up
     champion = history.validation[history.best_epoch]
     return score > champion if metric.greater_is_better else score < champion
 
@@ -319,7 +350,7 @@ def make_view(
     )
 
 
-def _identity(learner: Learner, plan: Plan, samples: Samples, labels: Tensor, validation: Validation | None) -> str:
+def identity(learner: Learner, plan: Plan, samples: Samples, labels: Tensor, validation: Validation | None) -> str:
     """What must be the same for a checkpoint to be taken up: everything but the device."""
     kept = {key: value for key, value in dataclasses.asdict(plan).items() if key != "device"}
     data = samples.fingerprint(), labels.shape, hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()

@@ -8,9 +8,9 @@ References:
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
+from onepos.losses import binary_cross_entropy
 from onepos.method import Batch, Method, TrainView
 
 
@@ -42,4 +42,4 @@ class ANLS(Method):
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Binary cross-entropy against the smoothed labels."""
         target = self.smoothing + (1 - 2 * self.smoothing) * batch.observed
-        return F.binary_cross_entropy_with_logits(self(features[0]), target)
+        return binary_cross_entropy(self(features[0]), target).mean()

@@ -40,7 +40,7 @@ class GR(Method):
         Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss, IJCAI 2024.
     """
 
-    n_epochs: int  # T; set in setup, which also runs before a training is resumed
+    n_epochs: Tensor  # T, a scalar; runs of different lengths share a stack
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class GR(Method):
         for name in ("sigma_start", "sigma_end", "q2", "q3"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive; got {getattr(self, name)!r}. Pass a small number for 0.")
-        self.n_epochs = train.n_epochs
+        self.register_buffer("n_epochs", torch.tensor(float(train.n_epochs)))
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Cross-entropy where observed; elsewhere the expected robust loss under the pseudo-label."""
         logits, observed = self(features[0]), batch.observed
         scores = logits.detach().sigmoid()
-        begun, done = min(self.epoch / self.n_epochs, 1.0), min((self.epoch + 1) / self.n_epochs, 1.0)
+        begun, done = (self.epoch / self.n_epochs).clamp(max=1), ((self.epoch + 1) / self.n_epochs).clamp(max=1)
         w, b = _between(self.w_start, self.w_end, begun), _between(self.b_start, self.b_end, begun)
         mu, sigma = _between(self.mu_start, self.mu_end, done), _between(self.sigma_start, self.sigma_end, done)
         pseudo = torch.sigmoid(w * scores + b)  # K
@@ -83,5 +83,5 @@ class GR(Method):
         return torch.where(observed == 1, -log_yes, unobserved).mean()
 
 
-def _between(start: float, end: float, progress: float) -> float:
+def _between(start: float, end: float, progress: Tensor) -> Tensor:
     return start + (end - start) * progress

@@ -19,9 +19,9 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from onepos.losses import binary_cross_entropy
 from onepos.method import Batch, Memory, Method, TrainView
 
 
@@ -72,7 +72,7 @@ class LargeLoss(Method):
         """AN, but for the k largest losses of unobserved entries."""
         logits = self(features[0])
         labels = self.labels[batch.index].to(logits.dtype) if self._keeps_labels else batch.observed
-        assumed = F.binary_cross_entropy_with_logits(logits, labels, reduction="none")  # (B, c)
+        assumed = binary_cross_entropy(logits, labels)  # (B, c)
         k = self._n_large(labels.numel())
         if k == 0:
             return assumed.mean()
@@ -83,7 +83,7 @@ class LargeLoss(Method):
             large = large & (labels == 0)
         if self.variant == "reject":
             return torch.where(large, 0.0, assumed).mean()
-        loss = F.binary_cross_entropy_with_logits(logits, torch.where(large, 1 - labels, labels))
+        loss = binary_cross_entropy(logits, torch.where(large, 1 - labels, labels)).mean()
         if not self._keeps_labels:
             return loss
         written = large & (unobserved > threshold) if self.strict else large

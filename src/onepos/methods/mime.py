@@ -17,11 +17,10 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from onepos.heads import GaussianHead
-from onepos.losses import lowest_per_label
+from onepos.losses import binary_cross_entropy, lowest_per_label
 from onepos.method import Batch, Method, TrainView
 
 _EPSILON = 1e-5
@@ -53,10 +52,10 @@ class MIME(Method):
         Liu et al., Revisiting Pseudo-Label for Single-Positive Multi-Label Learning (MIME), ICML 2023.
     """
 
-    stackable = False  # the noise of stacked runs would not be that of each alone
     head: GaussianHead
     labels: Tensor
     ignored: Tensor
+    noise: Tensor  # of each row's code in the running epoch, (n, z_dim)
 
     def __init__(
         self,
@@ -103,23 +102,25 @@ class MIME(Method):
             )
         self.register_buffer("labels", train.observed > 0)
         self.register_buffer("ignored", torch.zeros_like(self.labels))
+        self.register_buffer("noise", self._draw_noise())
         if self.rule == "prior":
             share = train.observed.float().mean(0) / self._checked_cardinality()
             self.register_buffer("class_prior", torch.where(share > 0, share.clamp(max=1), torch.nan))
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Cross-entropy of a drawn code, and its distance from the standard normal."""
-        logits, mean, log_std = self.head.sample(features[0], self.samples)
+        logits, mean, log_std = self.head.sample(features[0], self.noise[batch.index])
         labels = self.labels[batch.index].to(logits.dtype)
         kept = (~self.ignored[batch.index]).to(logits.dtype)
         divergence = -0.5 * (1 + 2 * log_std - mean**2 - torch.exp(2 * log_std)).mean()
         if self.as_published:
             right = torch.where(labels > 0, logits, -logits).sigmoid()  # the score of the label as it stands
             return -(kept * torch.log(right + _EPSILON)).mean() + self.beta * divergence
-        return F.binary_cross_entropy_with_logits(logits, labels, weight=kept) + self.beta * divergence
+        return (kept * binary_cross_entropy(logits, labels)).mean() + self.beta * divergence
 
     def end_epoch(self, train: TrainView) -> None:
-        """Make the pseudo-labels of the next epoch."""
+        """Draw the noise of the next epoch, and make its pseudo-labels."""
+        self.noise = self._draw_noise()
         if self.epoch + 1 < self.warmup:
             return
         if self.rule == "threshold":
@@ -132,10 +133,14 @@ class MIME(Method):
                 -self._score(train), train.observed == 0, torch.tensor(count).to(self.labels.device)
             )
 
+    def _draw_noise(self) -> Tensor:
+        """The mean of m draws from N(0, 1) is one draw from N(0, 1/m). On the CPU: one seed, one noise everywhere."""
+        return (torch.randn(len(self.labels), self.z_dim) / math.sqrt(self.samples)).to(self.labels.device)
+
     @torch.no_grad()
     def _score(self, train: TrainView) -> Tensor:
         """Logits of all training rows: of the mean code, or as published of drawn ones."""
-        return self.head.sample(train.features(), self.samples)[0] if self.as_published else train.logits()
+        return self.head.sample(train.features(), self._draw_noise())[0] if self.as_published else train.logits()
 
     def _checked_cardinality(self) -> float:
         if self.inverse_cardinality is None or not 0 < self.inverse_cardinality <= 1:

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepos.losses import check_expected_count, expected_count_penalty
+from onepos.losses import binary_cross_entropy, check_expected_count, expected_count_penalty
 from onepos.method import Batch, Method, TrainView
 
 
@@ -56,8 +56,8 @@ class ROLE(Method):
         logits, label_logits, observed = self(features[0]), self.label_logits[batch.index], batch.observed
         scores, labels = logits.sigmoid(), label_logits.sigmoid()
         positive = -observed * (F.logsigmoid(logits) + F.logsigmoid(label_logits))
-        to_labels = F.binary_cross_entropy_with_logits(logits, labels.detach(), reduction="none")
-        to_scores = F.binary_cross_entropy_with_logits(label_logits, scores.detach(), reduction="none")
+        to_labels = binary_cross_entropy(logits, labels.detach())
+        to_scores = binary_cross_entropy(label_logits, scores.detach())
         if self.cross == "unobserved":
             to_labels = (1 - observed) * to_labels
         penalty = expected_count_penalty(scores, self.k) + expected_count_penalty(labels, self.k)

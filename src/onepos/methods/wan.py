@@ -8,9 +8,9 @@ References:
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor
 
+from onepos.losses import binary_cross_entropy
 from onepos.method import Batch, Method, TrainView
 
 
@@ -41,4 +41,4 @@ class WAN(Method):
         # With a single label there is no other one to share the weight with: 1, as in AN.
         weight = 1 / max(n_labels - 1, 1) if self.weight is None else self.weight
         weights = batch.observed + weight * (1 - batch.observed)
-        return F.binary_cross_entropy_with_logits(self(features[0]), batch.observed, weight=weights)
+        return (weights * binary_cross_entropy(self(features[0]), batch.observed)).mean()

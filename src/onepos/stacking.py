@@ -1,0 +1,520 @@
+"""Many small runs trained as one: their weights are stacked, and each step moves them all.
+
+A run on tabular data spends its time in Python and in starting kernels, not in arithmetic. So runs that share the shape
+of their data, network, method and batch are laid on top of each other: every parameter and buffer becomes one tensor
+with a first axis over the runs. A step is then
+
+    rows of each run's own batch → linear layers, one batched product each → `torch.func.vmap` of the method's own
+    `loss` → back through the layers → one call of the fused Adam kernel
+
+Nothing of a method is written twice. Each run keeps its own learner, whose parameters and buffers become windows on
+its slice of the stack; so what follows the batches of an epoch (`end_epoch`, validation, choice of the best) is the
+very code of `training.py`, run by run.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from onepos.checkpoint import load_checkpoint, save_checkpoint
+from onepos.heads import LinearHead
+from onepos.method import Batch, Memory
+from onepos.optimizers import StackedAdam
+from onepos.runtime import choose_device, free_memory, generator, seeded
+from onepos.samples import DenseRows, Samples, SparseRows, join_samples
+from onepos.training import (
+    FIRST_EPOCH_STREAM,
+    HEAD_STREAM,
+    Diverged,
+    History,
+    Learner,
+    Plan,
+    Validation,
+    close_epoch,
+    identity,
+    judge_epoch,
+    make_view,
+    optimizer_groups,
+    prepare,
+    train,
+)
+
+# Layers that act on each number by itself and keep nothing, so that they take a further axis as they are.
+_ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Softplus)
+
+# More runs than this gain nothing (benchmarks/stacked.py): a CPU is then bound by memory, an accelerator is full.
+_LARGEST_STACK = {"cpu": 64, "cuda": 512}
+
+# Numbers looked up at once for the next batches: enough that looking up costs nothing, few enough to stay in the cache.
+_LOOKED_UP = 1 << 21
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run: what `train` takes. Tasks that use the same samples or labels should hold the same object."""
+
+    learner: Learner
+    samples: Samples
+    observed: npt.NDArray[np.uint8]
+    n_features: int
+    plan: Plan
+    validation: Validation | None = None
+
+
+def train_many(
+    tasks: Sequence[Task],
+    *,
+    stack_size: int | None = None,
+    checkpoints: str | os.PathLike[str] | None = None,
+    on_run: Callable[[int, History], None] | None = None,
+) -> list[History]:
+    """Train every task in place, as `train` would one by one, stacked wherever they can be.
+
+    Runs are stacked if they agree in the shape of the data, the network, the method and its parameters that are not
+    floats, and in batch size and device; what can not be stacked is trained by itself.
+
+    Args:
+        tasks: The runs, in any mix and order.
+        stack_size: At most so many runs in a stack; by default as many as half of the free memory holds.
+        checkpoints: A folder where each stack is written after each epoch, to go on from there; the same tasks with
+            the same stack size end in the same weights as if they had never stopped.
+        on_run: Called with the position and the history of each run that has finished.
+
+    Returns:
+        The history of each task. A run whose loss is no longer finite stands still from there on and leaves the others
+        undisturbed: its history ends with that loss, and its learner is left at its best epoch before, if any.
+    """
+    if len({id(task.learner) for task in tasks}) < len(tasks):
+        raise ValueError("each task must have a learner of its own; one is in two tasks. Copy it with copy.deepcopy.")
+    histories = [History() for _ in tasks]
+    for chunk in _stacks(tasks, stack_size):
+        members = [tasks[k] for k in chunk]
+        done = _Stack(members, checkpoints).train() if len(chunk) > 1 else [_train_alone(members[0], checkpoints)]
+        for k, history in zip(chunk, done, strict=True):
+            histories[k] = history
+            if on_run is not None:
+                on_run(k, history)
+    return histories
+
+
+def can_stack(task: Task) -> bool:
+    """Whether the method says so, and data and network are of a kind that can be stacked."""
+    method, chain = task.learner.method, list(_chain("backbone", task.learner.backbone))
+    plain_network = all(type(layer) in (nn.Linear, *_ELEMENTWISE) for _, layer in chain)
+    each_once = len({id(layer) for _, layer in chain}) == len(chain)
+    all_learn = all(p.requires_grad and p.dtype == torch.float32 for p in task.learner.backbone.parameters())
+    plain_data = isinstance(task.samples, DenseRows | SparseRows) and task.plan.precision == "32" and method.views == 1
+    return method.stackable and plain_data and plain_network and each_once and all_learn
+
+
+def _stacks(tasks: Sequence[Task], size: int | None) -> Iterator[list[int]]:
+    """Positions of the tasks to be trained together, the most alike side by side."""
+    groups: dict[Any, list[int]] = {}
+    for k, task in enumerate(tasks):
+        groups.setdefault(_shape(task) if can_stack(task) else k, []).append(k)
+    for group in groups.values():
+        largest = len(group) if len(group) == 1 else size or _fitting_size(tasks[group[0]])
+        n_stacks = -(-len(group) // largest)
+        group.sort(key=lambda k: (tasks[k].plan.epochs, tasks[k].plan.lr, tasks[k].plan.weight_decay))
+        for part in np.array_split(group, n_stacks):  # of equal size, not one of a few left over
+            yield part.tolist()
+
+
+def _shape(task: Task) -> str:
+    """What must be the same in a stack. Float parameters of the method may differ, unless it calls them structural."""
+    method, plan = task.learner.method, task.plan
+    fixed = {
+        name: type(value) if isinstance(value, float) and name not in method.structural else value
+        for name, value in method.get_params().items()
+    }
+    data = type(task.samples), len(task.samples), task.samples.n_features, task.observed.shape
+    network = str(task.learner.backbone), task.n_features
+    return repr((type(method), sorted(fixed.items()), network, data, plan.batch_size, plan.device))
+
+
+def _fitting_size(task: Task) -> int:
+    """How many runs like this one half of the free memory holds."""
+    device = choose_device(task.plan.device)
+    need = _bytes_per_run(task, device)
+    return int(max(1, min(free_memory(device) // 2 // need, _LARGEST_STACK.get(device.type, 64))))
+
+
+def _bytes_per_run(task: Task, device: torch.device) -> int:
+    """Memory of one run in a stack, found by preparing a copy of it."""
+    learner = copy.deepcopy(task.learner).to(device)
+    labels = torch.tensor(task.observed, device=device)
+    samples = task.samples.to(device)
+    with seeded(task.plan.seed, HEAD_STREAM, device):
+        prepare(learner, make_view(learner, samples, labels, task.n_features, task.plan, task.validation), task.plan)
+    weights = sum(p.nbytes for p in learner.parameters())
+    buffers = sum(b.nbytes for b in learner.buffers())
+    batch = 8 * 4 * task.plan.batch_size * (samples.n_features + task.n_features + labels.shape[1])
+    # Weights, gradient, two moments, step and best; data and labels; the order of the rows and a pass over them.
+    passes = len(samples) * (8 + 8 * labels.shape[1])
+    return 6 * weights + 2 * buffers + samples.nbytes + labels.nbytes + passes + batch
+
+
+def _train_alone(task: Task, checkpoints: str | os.PathLike[str] | None) -> History:
+    path = None
+    if checkpoints is not None:
+        labels = torch.tensor(task.observed)
+        path = _file(checkpoints, identity(task.learner, task.plan, task.samples, labels, task.validation))
+    try:
+        return train(
+            task.learner,
+            task.samples,
+            task.observed,
+            task.n_features,
+            task.plan,
+            validation=task.validation,
+            checkpoint=path,
+        )
+    except Diverged as error:
+        return error.history
+
+
+def _file(folder: str | os.PathLike[str], content: str) -> Path:
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return Path(folder) / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.pt"
+
+
+class _Stack:
+    """Tasks of one shape, trained together."""
+
+    def __init__(self, tasks: Sequence[Task], checkpoints: str | os.PathLike[str] | None = None) -> None:
+        self.tasks, self.plans = tasks, [task.plan for task in tasks]
+        self.learners = [task.learner for task in tasks]
+        self.device = choose_device(self.plans[0].device)
+        self._join_data()
+        for learner, view, plan in zip(self.learners, self.views, self.plans, strict=True):
+            with seeded(plan.seed, HEAD_STREAM, self.device):
+                prepare(learner.to(self.device), view, plan)
+        self._stack_state()
+        self.histories = [History() for _ in tasks]
+        self.logits: Tensor | None = None  # of the training rows, while methods ask for them after an epoch
+        self.kept: list[dict[str, Tensor] | None] = [None] * len(tasks)  # each run's state at its best epoch, or last
+        self.identity = repr([identity(*self._whole(k)) for k in range(len(tasks))]) if checkpoints else ""
+        self.path = _file(checkpoints, self.identity) if checkpoints else None
+
+    def train(self) -> list[History]:
+        """All epochs of all runs; a run that is done or diverged stands still while the others go on."""
+        for epoch in range(self._resume(), max(plan.epochs for plan in self.plans)):
+            live = [k for k, plan in enumerate(self.plans) if epoch < plan.epochs and not self._diverged(k)]
+            if not live:
+                break
+            began = time.perf_counter()
+            self._close_epoch(live, self._run_epoch(epoch, live))
+            for k in live:
+                self.histories[k].seconds.append((time.perf_counter() - began) / len(live))
+            self._save(epoch + 1)
+        for k in range(len(self.tasks)):
+            self._close_window(k)
+        if self.path:
+            self.path.unlink(missing_ok=True)
+        return self.histories
+
+    def _run_epoch(self, epoch: int, live: list[int]) -> list[float]:
+        """One pass of every run over its rows, in its own order; the mean loss of each."""
+        self.method.epoch = epoch
+        self.adam.move_only(live)
+        loss_of_each = torch.func.vmap(self._loss)
+        total = torch.zeros(len(self.tasks), device=self.device)
+        for rows, seen, index in self._batches(epoch):
+            features = self.layers.forward(rows).requires_grad_()
+            losses, memory = loss_of_each(self.own, self.buffers, self.floats, features, rows, seen, index)
+            gradients = torch.autograd.grad(losses.sum(), [features, *self.own.values()])
+            self.layers.backward(gradients[0])
+            for name, gradient in zip(self.own, gradients[1:], strict=True):
+                self.adam.gradients[name].copy_(gradient)
+            self.adam.step()
+            for name, new in memory.items():
+                self.buffers[f"method.{name}"][self.runs, index] = new.detach()
+            total += losses.detach() * index.shape[1]
+        return [value / self.rows.n_rows for value in total.tolist()]
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Rows (R, B, d), labels (R, B, c) and positions (R, B) of each step; several steps are looked up at once."""
+        batch_size = self.plans[0].batch_size
+        generators = [generator(plan.seed, FIRST_EPOCH_STREAM + epoch) for plan in self.plans]
+        order = torch.stack([torch.randperm(self.rows.n_rows, generator=g) for g in generators]).to(self.device)
+        n_steps = max(1, _LOOKED_UP // (len(order) * batch_size * self.tasks[0].samples.n_features))
+        for index in torch.split(order, n_steps * batch_size, dim=1):
+            whole = self.rows.rows(index), self.labels.rows(index).float(), index
+            yield from zip(*(torch.split(part, batch_size, dim=1) for part in whole), strict=True)
+
+    def _loss(
+        self,
+        own: dict[str, Tensor],
+        buffers: dict[str, Tensor],
+        floats: dict[str, Tensor],
+        features: Tensor,
+        rows: Tensor,
+        seen: Tensor,
+        index: Tensor,
+    ) -> tuple[Tensor, Memory]:
+        """The loss of one run, with its state put into the method; vmap makes it that of all."""
+        for name, tensor in (own | buffers).items():
+            self.slots[name][name.rpartition(".")[2]] = tensor
+        for name, value in floats.items():
+            setattr(self.method, name, value)
+        result = self.method.loss([features], Batch((rows,), seen, index))
+        return result if isinstance(result, tuple) else (result, {})
+
+    def _close_epoch(self, live: list[int], losses: list[float]) -> None:
+        """What follows the batches, run by run; passes over the rows are made for all runs at once."""
+        for k in live:
+            self.histories[k].loss.append(losses[k])
+        live = [k for k in live if not self._diverged(k)]
+        for k in live:
+            close_epoch(self.learners[k], self.views[k], self.plans[k], self.histories[k])
+            self._write_back(k)
+        self.logits = None
+        scored = self._pass(self.held_out) if self.layers.hold_head and self.held_out else None
+        for k in live:
+            learner, validation, history = self.learners[k], self.validations[k], self.histories[k]
+            best = judge_epoch(learner, validation, self.plans[k], history, None if scored is None else scored[k])
+            if best and (validation or len(history.loss) == self.plans[k].epochs):
+                self.kept[k] = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+
+    def _pass(self, rows: _RowsOfRuns) -> Tensor:
+        """Logits of each run on all of its rows, (R, n, c); for a head that is a layer."""
+        index = torch.arange(rows.n_rows, device=self.device).expand(len(self.tasks), -1)
+        step = max(1, _LOOKED_UP // (len(self.tasks) * self.layers.width))
+        return torch.cat([self.layers.forward(rows.rows(part), keep=False) for part in torch.split(index, step, 1)], 1)
+
+    def _training_logits(self, k: int) -> Tensor:
+        """Of run k; the first to ask has them made for all."""
+        if self.logits is None:
+            self.logits = self._pass(self.rows)
+        return self.logits[k]
+
+    def _diverged(self, k: int) -> bool:
+        return bool(self.histories[k].loss) and not math.isfinite(self.histories[k].loss[-1])
+
+    # Data and state of the runs, put together
+
+    def _join_data(self) -> None:
+        """Rows and labels of all runs, and for each run its view of them."""
+        labels = {id(task.observed): task.observed for task in self.tasks}
+        as_rows = {key: DenseRows(torch.tensor(observed, device=self.device)) for key, observed in labels.items()}
+        self.rows = _RowsOfRuns([task.samples for task in self.tasks], self.device)
+        self.labels = _RowsOfRuns([as_rows[id(task.observed)] for task in self.tasks], self.device)
+        self.runs = torch.arange(len(self.tasks), device=self.device)[:, None]
+        held_out = [task.validation.samples for task in self.tasks if task.validation]
+        alike = len({(type(samples), len(samples)) for samples in held_out}) == 1 and len(held_out) == len(self.tasks)
+        self.held_out = _RowsOfRuns(held_out, self.device) if alike else None
+        self.validations = [
+            task.validation and task.validation._replace(samples=task.validation.samples.to(self.device))
+            for task in self.tasks
+        ]
+        self.views = [
+            make_view(task.learner, rows, as_rows[id(task.observed)].data, task.n_features, task.plan, task.validation)
+            for task, rows in zip(self.tasks, self.rows.of_run, strict=True)
+        ]
+
+    def _stack_state(self) -> None:
+        """Parameters and buffers with a first axis over the runs; the learners become windows on them."""
+        self.method = copy.deepcopy(self.learners[0].method)  # whose loss is called, with the state of all runs in it
+        self.layers = _Layers(self.learners[0])
+        if self.layers.hold_head:
+            self.method.head = nn.Identity()
+        states = [dict(learner.named_parameters()) for learner in self.learners]
+        stacked = {
+            name: torch.stack([self._turn(name, state[name].detach()) for state in states]) for name in states[0]
+        }
+        self.adam = StackedAdam(stacked, [_settings(*pair) for pair in zip(self.learners, self.plans, strict=True)])
+        self.layers.bind(self.adam.weights, self.adam.gradients)
+        # What the layers do not hold is the method's: estimated labels, or the weights of a head of its own.
+        self.own = {
+            name: tensor.requires_grad_() for name, tensor in self.adam.weights.items() if name not in self.layers.names
+        }
+        buffers = [dict(learner.named_buffers()) for learner in self.learners]
+        self.buffers = {name: torch.stack([state[name] for state in buffers]) for name in buffers[0]}
+        owners = {name: self.method.get_submodule(name.rpartition(".")[0][7:]) for name in self.own | self.buffers}
+        self.slots: dict[str, dict[str, Any]] = {
+            name: owner._buffers if name in self.buffers else owner._parameters for name, owner in owners.items()
+        }
+        self.floats = self._differing_floats()
+        for k in range(len(self.tasks)):
+            self._open_window(k)
+            if self.layers.hold_head:
+                self.views[k] = dataclasses.replace(self.views[k], logits=partial(self._training_logits, k))
+
+    def _turn(self, name: str, tensor: Tensor) -> Tensor:
+        """A layer's weight lies in the stack as (in, out), so that its gradient comes in the layout of the weight."""
+        return tensor.T if name in self.layers.turned else tensor
+
+    def _differing_floats(self) -> dict[str, Tensor]:
+        """Float parameters of the method with another value in some run, one number per run."""
+        values = [learner.method.get_params() for learner in self.learners]
+        return {
+            name: torch.tensor([v[name] for v in values], device=self.device)
+            for name, first in values[0].items()
+            if isinstance(first, float) and any(v[name] != first for v in values)
+        }
+
+    def _open_window(self, k: int) -> None:
+        """Let the parameters and buffers of learner k be its slice of the stack."""
+        for name, parameter in self.learners[k].named_parameters():
+            parameter.data = self._turn(name, self.adam.weights[name].detach()[k])
+        for name, buffer in self.buffers.items():
+            _put_buffer(self.learners[k], name, buffer[k])
+
+    def _write_back(self, k: int) -> None:
+        """A buffer that `end_epoch` put another tensor in goes back into the stack."""
+        for name, buffer in list(self.learners[k].named_buffers()):
+            if name not in self.buffers:
+                raise ValueError(
+                    f"{name} must be a buffer made in setup; it is new after end_epoch. Register it there."
+                )
+            window = self.buffers[name][k]
+            if buffer.data_ptr() != window.data_ptr():
+                window.copy_(buffer)
+                _put_buffer(self.learners[k], name, window)
+
+    def _close_window(self, k: int) -> None:
+        """Give learner k its state for its own: the best, or as it stands."""
+        learner, kept = self.learners[k], self.kept[k] or {}
+        for name, parameter in learner.named_parameters():
+            parameter.data = kept.get(name, parameter.data).clone(memory_format=torch.contiguous_format)
+        for name, buffer in list(learner.named_buffers()):
+            _put_buffer(learner, name, kept.get(name, buffer).clone())
+        learner.eval()
+
+    # Stop and resume
+
+    def _whole(self, k: int) -> tuple[Learner, Plan, Samples, Tensor, Validation | None]:
+        return self.learners[k], self.plans[k], self.tasks[k].samples, self.views[k].observed, self.validations[k]
+
+    def _save(self, next_epoch: int) -> None:
+        if self.path:
+            content = {
+                "next_epoch": next_epoch,
+                "adam": self.adam.state(),
+                "buffers": self.buffers,
+                "kept": self.kept,
+                "histories": [dataclasses.asdict(history) for history in self.histories],
+            }
+            save_checkpoint(self.path, self.identity, content)
+
+    def _resume(self) -> int:
+        """The epoch to go on with."""
+        saved = load_checkpoint(self.path, self.identity, self.device) if self.path else None
+        if saved is None:
+            return 0
+        self.adam.load(saved["adam"])
+        for name, buffer in self.buffers.items():
+            buffer.copy_(saved["buffers"][name])
+        self.kept = saved["kept"]
+        self.histories = [History(**history) for history in saved["histories"]]
+        return int(saved["next_epoch"])
+
+
+class _RowsOfRuns:
+    """The rows of every run, on the device; a set that several runs use is held once."""
+
+    def __init__(self, sets: Sequence[Samples], device: torch.device) -> None:
+        distinct = {id(samples): samples for samples in sets}
+        there = {key: samples.to(device) for key, samples in distinct.items()}
+        self.of_run = [there[id(samples)] for samples in sets]
+        self.n_rows = len(sets[0])
+        self.joined = join_samples(list(there.values()))
+        place = {key: number * self.n_rows for number, key in enumerate(there)}
+        self.first = torch.tensor([[place[id(samples)]] for samples in sets], device=device)
+
+    def rows(self, index: Tensor) -> Tensor:
+        """The rows (R, B, d) at each run's own positions (R, B)."""
+        return self.joined.rows((index + self.first).flatten()).view(*index.shape, -1)
+
+
+class _Layers:
+    """The backbone, with the head where it is linear, for all runs at once: (R, B, d) → (R, B, width).
+
+    Forward and backward are written out: so gradients land where the optimiser reads them, in memory that is used again
+    in every step. (Fresh memory for each step's gradients takes longer than the products.)
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self.hold_head = type(learner.method.head) is LinearHead
+        chain = list(_chain("backbone", learner.backbone))
+        if self.hold_head:
+            chain.append(("method.head", learner.method.head))
+        self.chain = [(name, layer) for name, layer in chain if not isinstance(layer, nn.Identity)]
+        linear = [name for name, layer in self.chain if isinstance(layer, nn.Linear)]
+        self.first = linear[0] if linear else None
+        self.turned = {f"{name}.weight" for name in linear}
+        self.width = max([layer.out_features for _, layer in self.chain if isinstance(layer, nn.Linear)], default=1)
+        self.names = {f"{name}.{leaf}" for name, layer in self.chain for leaf, _ in layer.named_parameters()}
+        self.tape: list[tuple[Tensor, ...]] = []
+
+    def bind(self, weights: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
+        """Where the weights lie and the gradients go, by name; a weight as (R, in, out)."""
+        self.weights, self.gradients = weights, gradients
+
+    @torch.no_grad()
+    def forward(self, x: Tensor, *, keep: bool = True) -> Tensor:
+        """Features, or logits where the head is a layer; `keep` what `backward` needs."""
+        self.tape.clear()
+        for name, layer in self.chain:
+            before = x
+            if isinstance(layer, nn.Linear):
+                weight, bias = self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
+                x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight)
+            elif keep:
+                with torch.enable_grad():
+                    x = layer(before.requires_grad_())
+            else:
+                x = layer(x)
+            if keep:
+                self.tape.append((before, x))
+            x = x.detach()
+        return x
+
+    @torch.no_grad()
+    def backward(self, gradient: Tensor) -> None:
+        """From the gradient of what `forward` gave to those of the weights."""
+        for (name, layer), (before, after) in zip(reversed(self.chain), reversed(self.tape), strict=True):
+            if isinstance(layer, nn.Linear):
+                torch.bmm(before.transpose(1, 2), gradient, out=self.gradients[f"{name}.weight"])
+                if layer.bias is not None:
+                    torch.sum(gradient, 1, out=self.gradients[f"{name}.bias"])
+                if name == self.first:
+                    break
+                gradient = torch.bmm(gradient, self.weights[f"{name}.weight"].transpose(1, 2))
+            else:
+                (gradient,) = torch.autograd.grad(after, before, gradient)
+
+
+def _chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The layers of nested sequences, one after the other, with their names."""
+    if type(module) is not nn.Sequential:
+        yield name, module
+        return
+    for child, layer in module._modules.items():
+        if layer is not None:
+            yield from _chain(f"{name}.{child}", layer)
+
+
+def _settings(learner: Learner, plan: Plan) -> dict[str, tuple[float, float]]:
+    """Learning rate and weight decay of each parameter."""
+    return {name: setting for setting, names in optimizer_groups(learner, plan).items() for name in names}
+
+
+def _put_buffer(learner: Learner, name: str, tensor: Tensor) -> None:
+    owner, _, leaf = name.rpartition(".")
+    learner.get_submodule(owner)._buffers[leaf] = tensor
