@@ -20,7 +20,7 @@ ROOMS = [
     {"losses", "priors", "neighbours", "metrics"},
     {"samples", "backbones", "heads"},
     {"method", "methods"},
-    {"runtime", "optimizers", "checkpoint", "training"},
+    {"runtime", "optimizers", "checkpoint", "training", "stacking"},
     {"labels", "estimator", "model_folder"},
     {"recipes", "benchmark"},
     {"report"},

@@ -39,6 +39,9 @@ IntArray = npt.NDArray[np.int64]
 # a block is transposed first; the extra memory stays at block/c of the matrix.
 _BLOCK = 16
 
+# Scores that an accelerator sorts at once, whatever that takes: a few megabytes.
+_SMALL = 1 << 20
+
 
 @dataclass(frozen=True)
 class PriorEstimate:
@@ -241,8 +244,8 @@ def _count_torch(scores: torch.Tensor, rows: IntArray, labels: IntArray) -> IntA
     start = np.searchsorted(labels, np.arange(c + 1))
     position = np.arange(len(rows)) - start[labels]
     # A sort takes about six times its input (indices, buffers), the search as much again: a few columns at a time
-    # keep the peak near the size of the matrix.
-    step = max(1, c // 12)
+    # keep the peak near the size of the matrix. Of a small matrix it does not matter, and starting kernels is dearer.
+    step = max(1, c // 12, _SMALL // n)
     for first in range(0, c, step):
         last = min(first + step, c)
         mine = slice(start[first], start[last])

@@ -71,8 +71,12 @@ def seeded(seed: int, stream: int, device: torch.device) -> Iterator[None]:
     if device.type != "cpu":
         forked = {"devices": [device.index or 0], "device_type": device.type}
     with torch.random.fork_rng(**forked):
-        # torch.manual_seed also notes the seed for accelerators that were never used, at a third of a millisecond.
-        (torch.default_generator if device.type == "cpu" else torch).manual_seed(_seed_of(seed, stream))
+        # Not torch.manual_seed: it takes a third of a millisecond to note the seed for accelerators never used.
+        torch.default_generator.manual_seed(_seed_of(seed, stream))
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index or 0].manual_seed(_seed_of(seed, stream))
+        elif device.type != "cpu":
+            torch.get_device_module(device).manual_seed(_seed_of(seed, stream))
         yield
 
 

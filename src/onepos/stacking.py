@@ -20,7 +20,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -233,11 +233,13 @@ class _Stack:
         self.method.epoch = epoch
         self.adam.move_only(live)
         loss_of_each = torch.func.vmap(self._loss)
+        each_for_itself = torch.ones(len(self.tasks), device=self.device)
+        own, state = list(self.own.values()), [*self.own.values(), *self.buffers.values(), *self.floats.values()]
         total = torch.zeros(len(self.tasks), device=self.device)
         for rows, seen, index in self._batches(epoch):
             features = self.layers.forward(rows).requires_grad_()
-            losses, memory = loss_of_each(self.own, self.buffers, self.floats, features, rows, seen, index)
-            gradients = torch.autograd.grad(losses.sum(), [features, *self.own.values()])
+            losses, memory = loss_of_each(features, rows, seen, index, *state)
+            gradients = torch.autograd.grad(losses, [features, *own], each_for_itself)
             self.layers.backward(gradients[0])
             for name, gradient in zip(self.own, gradients[1:], strict=True):
                 self.adam.gradients[name].copy_(gradient)
@@ -258,20 +260,11 @@ class _Stack:
             yield from zip(*(torch.split(part, batch_size, dim=1) for part in whole), strict=True)
 
     def _loss(
-        self,
-        own: dict[str, Tensor],
-        buffers: dict[str, Tensor],
-        floats: dict[str, Tensor],
-        features: Tensor,
-        rows: Tensor,
-        seen: Tensor,
-        index: Tensor,
+        self, features: Tensor, rows: Tensor, seen: Tensor, index: Tensor, *state: Tensor
     ) -> tuple[Tensor, Memory]:
         """The loss of one run, with its state put into the method; vmap makes it that of all."""
-        for name, tensor in (own | buffers).items():
-            self.slots[name][name.rpartition(".")[2]] = tensor
-        for name, value in floats.items():
-            setattr(self.method, name, value)
+        for (place, name), tensor in zip(self.slots, state, strict=True):
+            place[name] = tensor
         result = self.method.loss([features], Batch((rows,), seen, index))
         return result if isinstance(result, tuple) else (result, {})
 
@@ -345,11 +338,9 @@ class _Stack:
         }
         buffers = [dict(learner.named_buffers()) for learner in self.learners]
         self.buffers = {name: torch.stack([state[name] for state in buffers]) for name in buffers[0]}
-        owners = {name: self.method.get_submodule(name.rpartition(".")[0][7:]) for name in self.own | self.buffers}
-        self.slots: dict[str, dict[str, Any]] = {
-            name: owner._buffers if name in self.buffers else owner._parameters for name, owner in owners.items()
-        }
         self.floats = self._differing_floats()
+        self.slots = [*self._slots("_parameters", self.own), *self._slots("_buffers", self.buffers)]
+        self.slots += [(self.method.__dict__, name) for name in self.floats]
         for k in range(len(self.tasks)):
             self._open_window(k)
             if self.layers.hold_head:
@@ -358,6 +349,12 @@ class _Stack:
     def _turn(self, name: str, tensor: Tensor) -> Tensor:
         """A layer's weight lies in the stack as (in, out), so that its gradient comes in the layout of the weight."""
         return tensor.T if name in self.layers.turned else tensor
+
+    def _slots(self, kind: str, names: Iterable[str]) -> Iterator[tuple[dict[str, Any], str]]:
+        """Where in the method, whose name is "method", the tensors of these names are kept."""
+        for name in names:
+            owner, _, leaf = name.rpartition(".")
+            yield getattr(self.method.get_submodule(owner[len("method.") :]), kind), leaf
 
     def _differing_floats(self) -> dict[str, Tensor]:
         """Float parameters of the method with another value in some run, one number per run."""
@@ -475,7 +472,7 @@ class _Layers:
             if isinstance(layer, nn.Linear):
                 weight, bias = self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
                 x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight)
-            elif keep:
+            elif keep and not isinstance(layer, nn.ReLU):
                 with torch.enable_grad():
                     x = layer(before.requires_grad_())
             else:
@@ -496,6 +493,8 @@ class _Layers:
                 if name == self.first:
                     break
                 gradient = torch.bmm(gradient, self.weights[f"{name}.weight"].transpose(1, 2))
+            elif isinstance(layer, nn.ReLU):  # the usual one, without the detour
+                gradient = torch.ops.aten.threshold_backward(gradient, after, 0)
             else:
                 (gradient,) = torch.autograd.grad(after, before, gradient)
 
