@@ -84,6 +84,29 @@ def test_equals_one_by_one(name, toy):
 
 
 @pytest.mark.parametrize("name", STACKABLE)
+def test_traced_equals_one_by_one(name, toy, monkeypatch):
+    """The loss as a list of kernels, also where the method's loss changes with the epoch, and in a shorter last batch."""
+    monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", 1)
+    tasks = toy_tasks(toy, name, epochs=6)
+    expected = alone(tasks)
+    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+
+
+def test_traced_once_if_the_epoch_does_not_matter(toy, monkeypatch):
+    import torch.fx.experimental.proxy_tensor as tracing
+
+    traces = []
+    make_fx = tracing.make_fx
+    monkeypatch.setattr(tracing, "make_fx", lambda function: traces.append(function) or make_fx(function))
+    for name, n_traces in [("an", 1), ("gr", 5)]:
+        for n_ahead, expected in [(3 * 5, n_traces), (3 * 5 + 1, 0)]:
+            traces.clear()
+            monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", n_ahead if n_traces == 1 else n_ahead // 5)
+            train_many(toy_tasks(toy, name, epochs=5))
+            assert len(traces) == expected or (name, n_ahead) == ("gr", 16)
+
+
+@pytest.mark.parametrize("name", STACKABLE)
 @pytest.mark.parametrize("data", ["yeast", "corel5k"])
 def test_equals_one_by_one_on_real_data(data, name, real_data):
     """Eight runs with their own split, draw, seed and learning rate. (Of Corel5k 600 rows, to be quick.)"""

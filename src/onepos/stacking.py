@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from onepos.checkpoint import load_checkpoint, save_checkpoint
 from onepos.heads import LinearHead
-from onepos.method import Batch, Memory
+from onepos.method import Batch, Memory, Method
 from onepos.optimizers import StackedAdam
 from onepos.runtime import choose_device, free_memory, generator, seeded
 from onepos.samples import DenseRows, Samples, SparseRows, join_samples
@@ -44,10 +44,12 @@ from onepos.training import (
     History,
     Learner,
     Plan,
+    States,
     Validation,
     close_epoch,
     identity,
     judge_epoch,
+    keep_states,
     make_view,
     optimizer_groups,
     prepare,
@@ -59,6 +61,9 @@ _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.
 
 # More runs than this gain nothing (benchmarks/stacked.py): a CPU is then bound by memory, an accelerator is full.
 _LARGEST_STACK = {"cpu": 64, "cuda": 512}
+
+# A trace of the loss takes as long as it saves in about a hundred steps, the first in a process in a thousand.
+_WORTH_A_TRACE = 1000
 
 # Numbers looked up at once for the next batches: enough that looking up costs nothing, few enough to stay in the cache.
 _LOOKED_UP = 1 << 21
@@ -207,7 +212,7 @@ class _Stack:
         self._stack_state()
         self.histories = [History() for _ in tasks]
         self.logits: Tensor | None = None  # of the training rows, while methods ask for them after an epoch
-        self.kept: list[dict[str, Tensor] | None] = [None] * len(tasks)  # each run's state at its best epoch, or last
+        self.states: list[States] = [{} for _ in tasks]  # of each run after the epochs that may be chosen
         self.identity = repr([identity(*self._whole(k)) for k in range(len(tasks))]) if checkpoints else ""
         self.path = _file(checkpoints, self.identity) if checkpoints else None
 
@@ -230,24 +235,22 @@ class _Stack:
 
     def _run_epoch(self, epoch: int, live: list[int]) -> list[float]:
         """One pass of every run over its rows, in its own order; the mean loss of each."""
-        self.method.epoch = epoch
+        n_steps = -(-self.rows.n_rows // self.plans[0].batch_size)
+        self.loss.start_epoch(epoch, n_steps, max(plan.epochs for plan in self.plans) - epoch)
         self.adam.move_only(live)
-        loss_of_each = torch.func.vmap(self._loss)
-        each_for_itself = torch.ones(len(self.tasks), device=self.device)
-        own, state = list(self.own.values()), [*self.own.values(), *self.buffers.values(), *self.floats.values()]
-        total = torch.zeros(len(self.tasks), device=self.device)
+        state = [*self.own.values(), *self.buffers.values(), *self.floats.values()]
+        total: list[Tensor] = []
         for rows, seen, index in self._batches(epoch):
-            features = self.layers.forward(rows).requires_grad_()
-            losses, memory = loss_of_each(features, rows, seen, index, *state)
-            gradients = torch.autograd.grad(losses, [features, *own], each_for_itself)
+            features = self.layers.forward(rows)
+            losses, gradients, memory = self.loss(features, rows, seen, index, *state)
             self.layers.backward(gradients[0])
             for name, gradient in zip(self.own, gradients[1:], strict=True):
                 self.adam.gradients[name].copy_(gradient)
             self.adam.step()
             for name, new in memory.items():
-                self.buffers[f"method.{name}"][self.runs, index] = new.detach()
-            total += losses.detach() * index.shape[1]
-        return [value / self.rows.n_rows for value in total.tolist()]
+                self.buffers[f"method.{name}"][self.runs, index] = new
+            total.append(losses * (index.shape[1] / self.rows.n_rows))
+        return torch.stack(total).sum(0).tolist()
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Rows (R, B, d), labels (R, B, c) and positions (R, B) of each step; several steps are looked up at once."""
@@ -259,10 +262,20 @@ class _Stack:
             whole = self.rows.rows(index), self.labels.rows(index).float(), index
             yield from zip(*(torch.split(part, batch_size, dim=1) for part in whole), strict=True)
 
-    def _loss(
+    def _loss_of_each(
+        self, features: Tensor, rows: Tensor, seen: Tensor, index: Tensor, *state: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...], Memory]:
+        """The losses (R,), their gradients to the features and the method's own parameters, and what to remember."""
+        n_own = len(self.own)
+        learned = [tensor.detach().requires_grad_() for tensor in (features, *state[:n_own])]
+        losses, memory = torch.func.vmap(self._loss_of_one)(learned[0], rows, seen, index, *learned[1:], *state[n_own:])
+        gradients = torch.autograd.grad(losses, learned, torch.ones_like(losses))
+        return losses.detach(), gradients, {name: new.detach() for name, new in memory.items()}
+
+    def _loss_of_one(
         self, features: Tensor, rows: Tensor, seen: Tensor, index: Tensor, *state: Tensor
     ) -> tuple[Tensor, Memory]:
-        """The loss of one run, with its state put into the method; vmap makes it that of all."""
+        """The method's own loss, with the state of one run put into it; vmap makes it that of all."""
         for (place, name), tensor in zip(self.slots, state, strict=True):
             place[name] = tensor
         result = self.method.loss([features], Batch((rows,), seen, index))
@@ -280,15 +293,16 @@ class _Stack:
         scored = self._pass(self.held_out) if self.layers.hold_head and self.held_out else None
         for k in live:
             learner, validation, history = self.learners[k], self.validations[k], self.histories[k]
-            best = judge_epoch(learner, validation, self.plans[k], history, None if scored is None else scored[k])
-            if best and (validation or len(history.loss) == self.plans[k].epochs):
-                self.kept[k] = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+            logits = None if scored is None else scored[k]
+            candidates = judge_epoch(learner, validation, self.plans[k], history, logits)
+            if validation or len(history.loss) == self.plans[k].epochs:
+                keep_states(self.states[k], candidates, len(history.loss) - 1, learner)
 
     def _pass(self, rows: _RowsOfRuns) -> Tensor:
         """Logits of each run on all of its rows, (R, n, c); for a head that is a layer."""
         index = torch.arange(rows.n_rows, device=self.device).expand(len(self.tasks), -1)
         step = max(1, _LOOKED_UP // (len(self.tasks) * self.layers.width))
-        return torch.cat([self.layers.forward(rows.rows(part), keep=False) for part in torch.split(index, step, 1)], 1)
+        return torch.cat([self.layers.forward(rows.rows(part)) for part in torch.split(index, step, 1)], 1)
 
     def _training_logits(self, k: int) -> Tensor:
         """Of run k; the first to ask has them made for all."""
@@ -333,14 +347,13 @@ class _Stack:
         self.adam = StackedAdam(stacked, [_settings(*pair) for pair in zip(self.learners, self.plans, strict=True)])
         self.layers.bind(self.adam.weights, self.adam.gradients)
         # What the layers do not hold is the method's: estimated labels, or the weights of a head of its own.
-        self.own = {
-            name: tensor.requires_grad_() for name, tensor in self.adam.weights.items() if name not in self.layers.names
-        }
+        self.own = {name: tensor for name, tensor in self.adam.weights.items() if name not in self.layers.names}
         buffers = [dict(learner.named_buffers()) for learner in self.learners]
         self.buffers = {name: torch.stack([state[name] for state in buffers]) for name in buffers[0]}
         self.floats = self._differing_floats()
         self.slots = [*self._slots("_parameters", self.own), *self._slots("_buffers", self.buffers)]
         self.slots += [(self.method.__dict__, name) for name in self.floats]
+        self.loss = _TracedLoss(self._loss_of_each, self.method)
         for k in range(len(self.tasks)):
             self._open_window(k)
             if self.layers.hold_head:
@@ -368,7 +381,7 @@ class _Stack:
     def _open_window(self, k: int) -> None:
         """Let the parameters and buffers of learner k be its slice of the stack."""
         for name, parameter in self.learners[k].named_parameters():
-            parameter.data = self._turn(name, self.adam.weights[name].detach()[k])
+            parameter.data = self._turn(name, self.adam.weights[name][k])
         for name, buffer in self.buffers.items():
             _put_buffer(self.learners[k], name, buffer[k])
 
@@ -386,7 +399,7 @@ class _Stack:
 
     def _close_window(self, k: int) -> None:
         """Give learner k its state for its own: the best, or as it stands."""
-        learner, kept = self.learners[k], self.kept[k] or {}
+        learner, kept = self.learners[k], self.states[k].get(self.histories[k].best_epoch, {})
         for name, parameter in learner.named_parameters():
             parameter.data = kept.get(name, parameter.data).clone(memory_format=torch.contiguous_format)
         for name, buffer in list(learner.named_buffers()):
@@ -404,7 +417,7 @@ class _Stack:
                 "next_epoch": next_epoch,
                 "adam": self.adam.state(),
                 "buffers": self.buffers,
-                "kept": self.kept,
+                "states": self.states,
                 "histories": [dataclasses.asdict(history) for history in self.histories],
             }
             save_checkpoint(self.path, self.identity, content)
@@ -417,9 +430,57 @@ class _Stack:
         self.adam.load(saved["adam"])
         for name, buffer in self.buffers.items():
             buffer.copy_(saved["buffers"][name])
-        self.kept = saved["kept"]
+        self.states = saved["states"]
         self.histories = [History(**history) for history in saved["histories"]]
         return int(saved["next_epoch"])
+
+
+class _TracedLoss:
+    """The losses of a stack, traced once into a plain list of kernels and replayed.
+
+    Under vmap and autograd a small kernel takes less time than what surrounds it. A trace is good for batches of one
+    length, and for other epochs if the method has not asked which epoch it is; otherwise each epoch is traced anew.
+    Where too few steps are ahead to pay for it, and for a last batch that is shorter, the loss is called as it is.
+    """
+
+    def __init__(self, function: Callable[..., Any], method: Method) -> None:
+        self.function, self.method = function, method
+        self.trace: Callable[..., Any] | None = None
+        self.batch_size = self.n_ahead = 0
+        _watch_epoch(method)
+
+    def start_epoch(self, epoch: int, n_steps: int, n_epochs: int) -> None:
+        """So many steps in this epoch, so many epochs ahead."""
+        self.method.epoch = epoch
+        if self.method.epoch_was_read:
+            self.trace = None
+            self.n_ahead = n_steps
+        else:
+            self.n_ahead = n_steps * n_epochs
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        if self.trace is None and self.n_ahead >= _WORTH_A_TRACE:
+            from torch.fx.experimental.proxy_tensor import make_fx  # a second to import: only for many steps
+
+            self.batch_size = tensors[0].shape[1]
+            self.trace = make_fx(self.function)(*tensors)
+        if self.trace is None or tensors[0].shape[1] != self.batch_size:
+            return self.function(*tensors)
+        return self.trace(*tensors)
+
+
+def _watch_epoch(method: Method) -> None:
+    """Let `method.epoch_was_read` tell whether anyone has asked for its epoch."""
+
+    def read(self: Any) -> int:
+        self.epoch_was_read = True
+        return int(self.__dict__["epoch"])
+
+    def write(self: Any, epoch: int) -> None:
+        self.__dict__["epoch"] = epoch
+
+    watched = {"epoch": property(read, write), "epoch_was_read": False}
+    method.__class__ = type(type(method).__name__, (type(method),), watched)
 
 
 class _RowsOfRuns:
@@ -440,11 +501,7 @@ class _RowsOfRuns:
 
 
 class _Layers:
-    """The backbone, with the head where it is linear, for all runs at once: (R, B, d) → (R, B, width).
-
-    Forward and backward are written out: so gradients land where the optimiser reads them, in memory that is used again
-    in every step. (Fresh memory for each step's gradients takes longer than the products.)
-    """
+    """The backbone, with the head where it is linear, for all runs at once: (R, B, d) → (R, B, width)."""
 
     def __init__(self, learner: Learner) -> None:
         self.hold_head = type(learner.method.head) is LinearHead
@@ -452,51 +509,93 @@ class _Layers:
         if self.hold_head:
             chain.append(("method.head", learner.method.head))
         self.chain = [(name, layer) for name, layer in chain if not isinstance(layer, nn.Identity)]
-        linear = [name for name, layer in self.chain if isinstance(layer, nn.Linear)]
-        self.first = linear[0] if linear else None
-        self.turned = {f"{name}.weight" for name in linear}
-        self.width = max([layer.out_features for _, layer in self.chain if isinstance(layer, nn.Linear)], default=1)
+        self.turned = {f"{name}.weight" for name, layer in self.chain if isinstance(layer, nn.Linear)}
         self.names = {f"{name}.{leaf}" for name, layer in self.chain for leaf, _ in layer.named_parameters()}
-        self.tape: list[tuple[Tensor, ...]] = []
+        self.width = max([layer.out_features for _, layer in self.chain if isinstance(layer, nn.Linear)], default=1)
 
     def bind(self, weights: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
         """Where the weights lie and the gradients go, by name; a weight as (R, in, out)."""
-        self.weights, self.gradients = weights, gradients
+        self.layers = [
+            _Linear(
+                weights[f"{name}.weight"],
+                weights.get(f"{name}.bias"),
+                gradients[f"{name}.weight"],
+                gradients.get(f"{name}.bias"),
+            )
+            if isinstance(layer, nn.Linear)
+            else (_ReLU() if isinstance(layer, nn.ReLU) else _Elementwise(layer))
+            for name, layer in self.chain
+        ]
+        self.first = next((layer for layer in self.layers if isinstance(layer, _Linear)), None)
 
     @torch.no_grad()
-    def forward(self, x: Tensor, *, keep: bool = True) -> Tensor:
-        """Features, or logits where the head is a layer; `keep` what `backward` needs."""
-        self.tape.clear()
-        for name, layer in self.chain:
-            before = x
-            if isinstance(layer, nn.Linear):
-                weight, bias = self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias")
-                x = torch.bmm(x, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, weight)
-            elif keep and not isinstance(layer, nn.ReLU):
-                with torch.enable_grad():
-                    x = layer(before.requires_grad_())
-            else:
-                x = layer(x)
-            if keep:
-                self.tape.append((before, x))
-            x = x.detach()
+    def forward(self, x: Tensor) -> Tensor:
+        """Features, or logits where the head is a layer."""
+        for layer in self.layers:
+            x = layer.forward(x)
         return x
 
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
         """From the gradient of what `forward` gave to those of the weights."""
-        for (name, layer), (before, after) in zip(reversed(self.chain), reversed(self.tape), strict=True):
-            if isinstance(layer, nn.Linear):
-                torch.bmm(before.transpose(1, 2), gradient, out=self.gradients[f"{name}.weight"])
-                if layer.bias is not None:
-                    torch.sum(gradient, 1, out=self.gradients[f"{name}.bias"])
-                if name == self.first:
-                    break
-                gradient = torch.bmm(gradient, self.weights[f"{name}.weight"].transpose(1, 2))
-            elif isinstance(layer, nn.ReLU):  # the usual one, without the detour
-                gradient = torch.ops.aten.threshold_backward(gradient, after, 0)
-            else:
-                (gradient,) = torch.autograd.grad(after, before, gradient)
+        for layer in reversed(self.layers):
+            if layer is self.first:
+                self.first.backward_to_weights(gradient)
+                return
+            gradient = layer.backward(gradient)
+
+
+class _Linear:
+    """Written out, so that gradients land where the optimiser reads them, in memory that serves every step.
+
+    (Fresh memory for the gradients of each step takes longer than the products that fill it.)
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, to_weight: Tensor, to_bias: Tensor | None) -> None:
+        self.weight, self.to_weight, self.to_bias = weight, to_weight, to_bias
+        self.bias = None if bias is None else bias.unsqueeze(1)
+        self.turned = weight.transpose(1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.x = x
+        return torch.bmm(x, self.weight) if self.bias is None else torch.baddbmm(self.bias, x, self.weight)
+
+    def backward_to_weights(self, gradient: Tensor) -> None:
+        torch.bmm(self.x.transpose(1, 2), gradient, out=self.to_weight)
+        if self.to_bias is not None:
+            torch.sum(gradient, 1, out=self.to_bias)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        self.backward_to_weights(gradient)
+        return torch.bmm(gradient, self.turned)
+
+
+class _ReLU:
+    def forward(self, x: Tensor) -> Tensor:
+        self.y = torch.relu(x)
+        return self.y
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        slope: Tensor = torch.ops.aten.threshold_backward(gradient, self.y, 0)
+        return slope
+
+
+class _Elementwise:
+    """Any other function of each number by itself; autograd knows its slope."""
+
+    def __init__(self, function: nn.Module) -> None:
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.enable_grad():
+            self.x = x.detach().requires_grad_()
+            self.y = self.function(self.x)
+        result: Tensor = self.y.detach()
+        return result
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        (slope,) = torch.autograd.grad(self.y, self.x, gradient)
+        return slope
 
 
 def _chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

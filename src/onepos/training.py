@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +23,7 @@ from onepos.metrics import METRICS
 from onepos.optimizers import LeanAdam
 from onepos.runtime import open_runtime, seeded
 from onepos.samples import Samples
+from onepos.selection import choose_epoch, measured_by
 
 # Rows per step of a pass without gradients: enough to keep the cores busy, few enough for any width.
 _PASS_ROWS = 4096
@@ -45,7 +45,7 @@ class Plan:
             which holds how common its label is, towards one half; what a method adds is its own affair.
         bias_init: "frequency" starts the head at the log-odds of the observed label frequencies with small
             weights, "zero" at zero with the usual weights.
-        select: The metric in METRICS by which the best epoch on the validation rows is kept.
+        select: The metric in METRICS by which the best epoch on the validation rows is kept, or selection.MAJORITY.
         device: "auto", or a torch device such as "cpu", "cuda", "mps".
         precision: "32" or "bf16".
         seed: Every random number of the training follows from it.
@@ -60,6 +60,10 @@ class Plan:
     device: str = "auto"
     precision: str = "32"
     seed: int = 0
+
+
+States = dict[int, dict[str, Tensor]]
+"""What `state_dict` gave after some epochs, by epoch."""
 
 
 class Validation(NamedTuple):
@@ -79,6 +83,8 @@ class History:
         seconds: Wall-clock time.
         validation: The plan's metric on the validation rows.
         prior: The method's class priors at the end of the epoch; None where unknown.
+        other_metrics: By name, further metrics on the validation rows that the choice of the epoch needs.
+        n_warmup: Epochs in which the method only prepared itself; they are not chosen.
         best_epoch: The epoch whose weights were kept.
     """
 
@@ -86,6 +92,8 @@ class History:
     seconds: list[float] = field(default_factory=list)
     validation: list[float] = field(default_factory=list)
     prior: list[list[float | None]] = field(default_factory=list)
+    other_metrics: dict[str, list[float]] = field(default_factory=dict)
+    n_warmup: int = 0
     best_epoch: int = -1
 
 
@@ -164,16 +172,17 @@ def train(
         with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
             history.loss.append(_run_epoch(runtime, module, stepper, learner, samples, labels, plan))
         if not math.isfinite(history.loss[-1]):
-            keeper.finish()
+            keeper.finish(history)
             raise Diverged(history, plan)
         close_epoch(learner, view, plan, history)
-        if judge_epoch(learner, validation, plan, history):
-            keeper.best = copy.deepcopy(learner.state_dict()) if validation else None
+        candidates = judge_epoch(learner, validation, plan, history)
+        if validation:
+            keep_states(keeper.states, candidates, epoch, learner)
         history.seconds.append(time.perf_counter() - began)
         keeper.save(history)
         if on_epoch is not None:
             on_epoch(epoch, history)
-    keeper.finish()
+    keeper.finish(history)
     return history
 
 
@@ -189,8 +198,16 @@ def run_in_steps(output: Callable[[Tensor], Tensor], samples: Samples, device: t
     return torch.cat([output(samples.rows(index)) for index in steps])
 
 
+def keep_states(states: States, candidates: Set[int], epoch: int, learner: Learner) -> None:
+    """Add the state of this epoch if it is a candidate, and forget those that are so no longer."""
+    for old in states.keys() - candidates:
+        del states[old]
+    if epoch in candidates:
+        states[epoch] = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+
+
 class _Keeper:
-    """Holds the best weights so far, and a copy of the whole training on disk where a file is given."""
+    """Holds the states of the epochs that may be chosen, and a copy of the training on disk where a file is given."""
 
     def __init__(
         self,
@@ -201,7 +218,7 @@ class _Keeper:
     ) -> None:
         self.learner, self.optimizer, self.path = learner, optimizer, path
         self.identity = identity() if path else ""
-        self.best: dict[str, Tensor] | None = None
+        self.states: States = {}
 
     def resume(self, device: torch.device) -> History:
         """The history to go on from, and with it weights and optimiser; an empty one at the start."""
@@ -210,19 +227,20 @@ class _Keeper:
             return History()
         self.learner.load_state_dict(saved["learner"])
         self.optimizer.load_state_dict(saved["optimizer"])
-        self.best = saved["best"]
+        self.states = saved["states"]
         return History(**saved["history"])
 
     def save(self, history: History) -> None:
         """Write the checkpoint, if asked for."""
         if self.path:
-            state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict(), "best": self.best}
-            save_checkpoint(self.path, self.identity, state | {"history": dataclasses.asdict(history)})
+            state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict()}
+            kept = {"states": self.states, "history": dataclasses.asdict(history)}
+            save_checkpoint(self.path, self.identity, state | kept)
 
-    def finish(self) -> None:
+    def finish(self, history: History) -> None:
         """Go back to the best weights; the checkpoint has done its work."""
-        if self.best is not None:
-            self.learner.load_state_dict(self.best)
+        if history.best_epoch in self.states:
+            self.learner.load_state_dict(self.states[history.best_epoch])
         self.learner.eval()
         if self.path:
             Path(self.path).unlink(missing_ok=True)
@@ -297,28 +315,30 @@ def close_epoch(learner: Learner, view: TrainView, plan: Plan, history: History)
 
 def judge_epoch(
     learner: Learner, validation: Validation | None, plan: Plan, history: History, logits: Tensor | None = None
-) -> bool:
-    """Score the epoch on the validation rows, whose logits may be given; whether none before was as good.
+) -> Set[int]:
+    """Score the epoch on the validation rows, whose logits may be given, and note the best epoch so far.
 
-    Without such rows the last epoch is the best.
+    Returns the epochs whose weights must be kept. Without validation rows the last epoch is the best.
     """
-    best = validation is None or _beats_the_best(learner, validation, plan, history, logits)
-    if best:
-        history.best_epoch = len(history.loss) - 1
-    return best
-
-
-def _beats_the_best(
-    learner: Learner, validation: Validation, plan: Plan, history: History, logits: Tensor | None
-) -> bool:
-    metric = METRICS[plan.select]
+    epoch = len(history.loss) - 1
+    if validation is None:
+        history.best_epoch = epoch
+        return {epoch}
     scores = (predict_logits(learner, validation.samples) if logits is None else logits).double().cpu().numpy()
-    score = float(metric.function(validation.Y, scores if metric.uses == "scores" else scores > 0))
-    history.validation.append(score)
-    if history.best_epoch < 0:
-        return len(history.loss) == plan.epochs or not learner.method.warming_up
-    champion = history.validation[history.best_epoch]
-    return score > champion if metric.greater_is_better else score < champion
+    shown, *others = measured_by(plan.select)
+    history.validation.append(_measure(shown, validation, scores))
+    for name in others:
+        history.other_metrics.setdefault(name, []).append(_measure(name, validation, scores))
+    # An epoch of the warm-up is chosen only if there are no others.
+    history.n_warmup += learner.method.warming_up and epoch + 1 < plan.epochs
+    series = {shown: history.validation, **history.other_metrics}
+    history.best_epoch, candidates = choose_epoch(series, plan.select, history.n_warmup)
+    return candidates
+
+
+def _measure(name: str, validation: Validation, logits: npt.NDArray[np.float64]) -> float:
+    metric = METRICS[name]
+    return float(metric.function(validation.Y, logits if metric.uses == "scores" else logits > 0))
 
 
 def _pass(learner: Learner, samples: Samples, output: Callable[[Tensor], Tensor]) -> Tensor:

@@ -134,8 +134,8 @@ class MIME(Method):
             )
 
     def _draw_noise(self) -> Tensor:
-        """The mean of m draws from N(0, 1) is one draw from N(0, 1/m). On the CPU: one seed, one noise everywhere."""
-        return (torch.randn(len(self.labels), self.z_dim) / math.sqrt(self.samples)).to(self.labels.device)
+        """The mean of m draws from N(0, 1) is one draw from N(0, 1/m)."""
+        return torch.randn(len(self.labels), self.z_dim, device=self.labels.device) / math.sqrt(self.samples)
 
     @torch.no_grad()
     def _score(self, train: TrainView) -> Tensor:
