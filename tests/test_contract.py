@@ -11,7 +11,7 @@ import torch
 from sklearn.base import clone
 from torch import nn
 
-from onepos.benchmark.run import Oracle
+from onepos.benchmark.demo import Oracle
 from onepos.method import Batch, TrainView
 from onepos.methods import METHODS
 from onepos.samples import as_samples

@@ -246,7 +246,7 @@ def test_stack_size(toy, monkeypatch):
     tasks = toy_tasks(toy, n=7)
     assert stack_sizes(monkeypatch, tasks) == [7]
     assert stack_sizes(monkeypatch, tasks, stack_size=3) == [3, 2, 2], "of like size"
-    need = onepos.stacking._bytes_per_run(tasks[0], torch.device("cpu"))
+    need = onepos.stacking.bytes_per_run(tasks[0])
     monkeypatch.setattr(onepos.stacking, "free_memory", lambda device: 2 * 4 * need)
     assert stack_sizes(monkeypatch, tasks) == [4, 3], "half of the free memory holds four"
     monkeypatch.setattr(onepos.stacking, "free_memory", lambda device: 0)
@@ -254,7 +254,7 @@ def test_stack_size(toy, monkeypatch):
 
 
 def test_memory_of_a_run_counts_what_its_method_remembers(toy):
-    an, role = (onepos.stacking._bytes_per_run(toy_tasks(toy, name)[0], torch.device("cpu")) for name in ("an", "role"))
+    an, role = (onepos.stacking.bytes_per_run(toy_tasks(toy, name)[0]) for name in ("an", "role"))
     assert role - an == 6 * 45 * 4 * 4, "45 × 4 label estimates of four bytes, with gradient, moments and copies"
 
 

@@ -21,7 +21,7 @@ from onepos.labels import read_full_labels, read_labels
 from onepos.method import Method
 from onepos.methods import make_method
 from onepos.metrics import average_precision
-from onepos.priors import match_thresholds
+from onepos.priors import make_thresholds
 from onepos.runtime import seeded
 from onepos.samples import as_samples, fit_scaling
 from onepos.training import NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits, run_in_steps, train
@@ -158,7 +158,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self.network_ = nn.Sequential(backbone.cpu(), method.head)
         logits = predict_logits(learner, samples)
         self._set_priors(logits, observed)
-        self.thresholds_ = self._make_thresholds(torch.sigmoid(logits.double()).numpy())
+        probability = torch.sigmoid(logits.double()).numpy()
+        self.thresholds_ = make_thresholds(self.threshold, probability, self.class_prior_)
         return self
 
     def decision_function(self, X: Any) -> FloatArray:
@@ -277,12 +278,6 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         X = self._read_rows(validation[0], reset=False)
         Y = read_full_labels(validation[1], X.shape[0], self.classes_)
         return Validation(as_samples(X, self.scaling_), Y, full=bool((Y.sum(1) > 1).any()))
-
-    def _make_thresholds(self, probability: FloatArray) -> FloatArray:
-        if self.threshold != "prior":
-            return np.full(probability.shape[1], float(self.threshold))
-        matched = match_thresholds(probability, self.class_prior_)
-        return np.where(np.isnan(matched), 0.5, matched)  # an unknown prior can not be matched
 
     def _set_priors(self, logits: torch.Tensor, observed: npt.NDArray[np.uint8]) -> None:
         """Estimated from the scores of the kept epoch, or as they were given to the method."""

@@ -162,6 +162,14 @@ def match_thresholds(scores: npt.ArrayLike, prior: npt.ArrayLike) -> FloatArray:
     return np.where(np.isnan(share), np.nan, np.where(take_all, np.nextafter(middle, -np.inf), middle))
 
 
+def make_thresholds(threshold: float | str, probability: FloatArray, prior: FloatArray) -> FloatArray:
+    """One threshold per label, (c,): the same number for all, or with "prior" matched to the class priors."""
+    if threshold != "prior":
+        return np.full(probability.shape[1], float(threshold))
+    matched = match_thresholds(probability, prior)
+    return np.where(np.isnan(matched), 0.5, matched)  # an unknown prior can not be matched
+
+
 def check_parameters(delta: float, tau: float) -> None:
     """Say in a sentence why δ or τ can not be used."""
     if not 0 < delta < 1:

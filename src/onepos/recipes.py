@@ -39,7 +39,7 @@ def find_recipe(method: str, dataset: str, Y: npt.NDArray[Any] | None = None) ->
     entry = entries.get(dataset, entries.get("*"))
     if entry is None:
         return Recipe()
-    parameters = {name: _resolve(value, method, Y) for name, value in entry.get("parameters", {}).items()}
+    parameters = {name: resolve(value, method, Y) for name, value in entry.get("parameters", {}).items()}
     return Recipe(parameters, dict(entry.get("plan", {})), entry["source"])
 
 
@@ -49,7 +49,7 @@ def read_recipes() -> dict[str, dict[str, dict[str, Any]]]:
     return tomllib.loads(Path(__file__).with_name("recipes.toml").read_text(encoding="utf-8"))
 
 
-def _resolve(value: Any, method: str, Y: npt.NDArray[Any] | None) -> Any:
+def resolve(value: Any, method: str, Y: npt.NDArray[Any] | None) -> Any:
     """A number computed from full labels where the recipe asks for one."""
     if value not in ("$cardinality", "$inverse_cardinality"):
         return value

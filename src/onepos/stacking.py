@@ -155,12 +155,13 @@ def _shape(task: Task) -> str:
 def _fitting_size(task: Task) -> int:
     """How many runs like this one half of the free memory holds."""
     device = choose_device(task.plan.device)
-    need = _bytes_per_run(task, device)
+    need = bytes_per_run(task)
     return int(max(1, min(free_memory(device) // 2 // need, _LARGEST_STACK.get(device.type, 64))))
 
 
-def _bytes_per_run(task: Task, device: torch.device) -> int:
+def bytes_per_run(task: Task) -> int:
     """Memory of one run in a stack, found by preparing a copy of it."""
+    device = choose_device(task.plan.device)
     learner = copy.deepcopy(task.learner).to(device)
     labels = torch.tensor(task.observed, device=device)
     samples = task.samples.to(device)

@@ -1,97 +1,154 @@
-"""One run of a study: a data set, a method, a plan and a seed in; test scores out."""
+"""One run of a study: data as its trial sees them, the task to train, and the result read off the trained learner."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
-from onepos.datasets import Dataset, load_dataset
-from onepos.estimator import SinglePositiveClassifier
+from onepos.backbones import make_backbone, n_outputs
+from onepos.benchmark.study import Run
+from onepos.datasets import Dataset
 from onepos.methods import make_method
-from onepos.metrics import evaluate
+from onepos.metrics import METRICS, evaluate
+from onepos.priors import make_thresholds
 from onepos.protocol import draw_single_positive, split
-from onepos.recipes import find_recipe
+from onepos.recipes import resolve
+from onepos.runtime import seeded
+from onepos.samples import Samples, as_samples, fit_scaling
+from onepos.stacking import Task, train_many
+from onepos.training import NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits
+
+Labels = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Run:
-    """What makes a run; every random number follows from `seed`, which draws the split, the positives and the weights.
+class Trial:
+    """A data set as one trial sees it; all runs of the trial share these objects, so that they can be trained together.
 
     Attributes:
-        dataset: Name of the data set.
-        method: Name in METHODS.
-        parameters: Of the method, on top of its recipe.
-        network: Of the classifier, as are the rest.
+        samples: Training rows.
+        observed: One positive label of each.
+        labels: All of them, for the oracle and for judging priors.
+        full: Validation rows with all labels.
+        single: The same rows with one label each.
+        test: Test rows.
+        test_labels: All their labels.
     """
 
-    dataset: str
-    method: str
-    parameters: dict[str, Any] = field(default_factory=dict)
-    network: str = "mlp"
-    epochs: int = 20
-    batch_size: int = 32
-    lr: float = 1e-3
-    weight_decay: float = 0.0
-    bias_init: str = "frequency"
-    device: str = "cpu"
-    seed: int = 0
+    samples: Samples
+    observed: Labels
+    labels: Labels
+    full: Validation
+    single: Validation
+    test: Samples
+    test_labels: Labels
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a run gave.
+def make_trial(data: Dataset, run: Run) -> Trial:
+    """Split the rows, scale them, draw the single positives.
 
-    Attributes:
-        scores: Every metric on the test rows, looked at once.
-        best_epoch: The epoch kept, chosen by average precision on the fully labelled validation rows.
-        seconds_per_epoch: Median.
-        prior_error: Σ|π̂−π| / Σπ over the labels with a known prior, against the shares in the training rows.
-        parameters: The method's, all of them.
+    A data set that ships training, validation and test rows is split so in every trial: its parts may be apart for a
+    reason, as those of digit scenes are, which share no digit.
     """
-
-    scores: dict[str, float]
-    best_epoch: int
-    seconds_per_epoch: float
-    prior_error: float
-    parameters: dict[str, Any]
-
-
-class Oracle(SinglePositiveClassifier):
-    """The one place that holds the true labels of training rows, and may hand them to a method that asks for them."""
-
-    _offers = frozenset({"full labels"})
-
-
-def run_one(run: Run, dataset: Dataset | None = None) -> Result:
-    """Split 80/10/10, hide all but one positive per training row, train, choose the epoch, look at the test rows."""
-    data = load_dataset(run.dataset) if dataset is None else dataset
-    parts = split(data.Y, run.seed)
+    shipped = data.splits or {}
+    names = ("train", "val", "test")
+    parts = [shipped[name] for name in names] if shipped.keys() >= set(names) else split(data.Y, run.split_seed)
     train, val, test = (data.take(rows) for rows in parts)
-    recipe = find_recipe(run.method, run.dataset, train.Y)
-    method = make_method(run.method, **(recipe.parameters | run.parameters))
-    needs_all = "full labels" in method.requires
-    model = Oracle(
-        method,
-        network=run.network,
+    scaling = fit_scaling(train.X) if run.scaling == "standard" else None
+    held_out = as_samples(val.X, scaling)
+    return Trial(
+        samples=as_samples(train.X, scaling),
+        observed=draw_single_positive(train.Y, run.draw_seed),
+        labels=train.Y,
+        full=Validation(held_out, val.Y, full=True),
+        single=Validation(held_out, draw_single_positive(val.Y, run.draw_seed), full=False),
+        test=as_samples(test.X, scaling),
+        test_labels=test.Y,
+    )
+
+
+def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
+    """The run as something to train. This is the one place where a method may be handed the labels of training rows."""
+    parameters = {name: resolve(value, run.method, trial.labels) for name, value in run.parameters.items()}
+    method = make_method(run.method, **parameters)
+    n_features, n_labels = trial.samples.n_features, trial.labels.shape[1]
+    with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
+        backbone = make_backbone(run.network, n_features, n_labels, run.hidden)
+    plan = Plan(
         epochs=run.epochs,
         batch_size=run.batch_size,
         lr=run.lr,
         weight_decay=run.weight_decay,
         bias_init=run.bias_init,
-        positives="any" if needs_all else "single",
-        device=run.device,
-        random_state=run.seed,
-    ).set_params(**recipe.plan)
-    observed = train.Y if needs_all else draw_single_positive(train.Y, run.seed)
-    model.fit(train.X, observed, validation=(val.X, val.Y))
-    true = train.Y.mean(0)
-    known = ~np.isnan(model.class_prior_)
-    return Result(
-        scores=evaluate(test.Y, model.predict_proba(test.X), threshold=model.thresholds_),
-        best_epoch=model.history_.best_epoch,
-        seconds_per_epoch=float(np.median(model.history_.seconds)),
-        prior_error=float(np.abs(model.class_prior_ - true)[known].sum() / true[known].sum()),
-        parameters=method.get_params(),
+        select=run.select_metric,
+        device=device,
+        seed=run.seed,
     )
+    observed = trial.labels if "full labels" in method.requires else trial.observed
+    validation = trial.full if run.select_labels == "full" else trial.single
+    return Task(Learner(backbone, method), trial.samples, observed, n_outputs(backbone, n_features), plan, validation)
+
+
+def why_not(run: Run) -> str | None:
+    """Why a run can not be made, in a sentence; None if it can."""
+    placeholders = {name: value for name, value in run.parameters.items() if not str(value).startswith("$")}
+    needs = make_method(run.method, **placeholders).requires - {"full labels"}
+    if run.select_labels == "full":
+        needs -= {"validation labels"}
+    return f"{run.method} needs {', '.join(sorted(needs))}; this study offers none." if needs else None
+
+
+def make_result(run: Run, trial: Trial, task: Task, history: History) -> dict[str, Any]:
+    """What a trained run gave. The test rows are looked at here, once."""
+    learner = task.learner
+    method = learner.method
+    there = next(learner.parameters()).device
+    logits, held_out, test = (
+        predict_logits(learner, rows.to(there)).double().cpu()
+        for rows in (trial.samples, trial.full.samples, trial.test)
+    )
+    finite = history.best_epoch >= 0 and all(bool(part.isfinite().all()) for part in (logits, held_out, test))
+    result: dict[str, Any] = {
+        "best_epoch": history.best_epoch,
+        "n_epochs": len(history.loss),
+        "diverged": not np.isfinite(history.loss[-1]),
+        "loss": [_short(value) for value in history.loss],
+        "curve": [_short(value) for value in history.validation],
+        "privileged": sorted(method.privileged | (method.requires & {"full labels"})),
+        "true_prior": [_short(value) for value in trial.labels.mean(0)],
+    }
+    if not finite:
+        empty = dict.fromkeys(METRICS)
+        return result | {"test": empty, "validation": empty, "criteria": {}, "prior": None, "prior_error": None}
+    own = method.class_prior
+    given = method.prior_is_given and own is not None
+    prior = own.double().cpu().numpy() if given else method.estimate_prior(logits, task.observed).prior  # type: ignore[union-attr]
+    known = ~np.isnan(prior)
+    true = trial.labels.mean(0)
+    thresholds = make_thresholds(run.threshold, torch.sigmoid(logits).numpy(), prior)
+    scored = [(trial.test_labels, test), (trial.full.Y, held_out)]
+    tested, validated = (evaluate(Y, torch.sigmoid(part).numpy(), threshold=thresholds) for Y, part in scored)
+    return result | {
+        "test": {name: _short(value) for name, value in tested.items()},
+        "validation": {name: _short(value) for name, value in validated.items()},
+        "criteria": {},
+        "prior": [_short(value) for value in prior],
+        "prior_error": _short(np.abs(prior - true)[known].sum() / true[known].sum()),
+    }
+
+
+def run_one(run: Run, data: Dataset, device: str = "cpu") -> dict[str, Any]:
+    """Train and judge a single run."""
+    trial = make_trial(data, run)
+    task = make_task(run, trial, device)
+    (history,) = train_many([task])
+    return make_result(run, trial, task, history) | {"timing": {"seconds_per_epoch": float(np.median(history.seconds))}}
+
+
+def _short(value: Any) -> float:
+    """Six digits: more than any of these numbers deserves, and files stay small."""
+    return float(f"{float(value):.6g}")

@@ -1,0 +1,164 @@
+"""Make the runs of a study: in blocks that are trained as one, by one process or several that share the folder.
+
+A block holds runs of one shape, by a rule that depends on the study alone. Whoever makes a block makes all of it, so
+its runs always meet the same neighbours in a stack, and a study that was stopped ends in the same bytes as one that was
+not.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from onepos.benchmark.run import Trial, make_result, make_task, make_trial, why_not
+from onepos.benchmark.store import Status, Store
+from onepos.benchmark.study import Run, Study
+from onepos.datasets import Dataset, load_dataset
+from onepos.stacking import bytes_per_run, train_many
+from onepos.training import History
+
+BLOCK = 64
+"""Runs in a block, at most."""
+
+# What the runs of a block have in common: all that decides the shape of a stack, and the file the data come from.
+_ALIKE = ("dataset", "method", "network", "hidden", "scaling", "bias_init", "batch_size", "epochs")
+
+
+def make_blocks(study: Study, size: int = BLOCK) -> list[list[Run]]:
+    """The runs of a study, in blocks of like ones."""
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in study.runs():
+        groups.setdefault(tuple(getattr(run, name) for name in _ALIKE), []).append(run)
+    return [group[first : first + size] for group in groups.values() for first in range(0, len(group), size)]
+
+
+def run_study(
+    study: Study,
+    store: Store,
+    *,
+    device: str = "cpu",
+    workers: int = 1,
+    block: int = BLOCK,
+    on_progress: Callable[[Status], None] | None = None,
+) -> Status:
+    """Make all runs that are not yet made, and say how many there are of each kind.
+
+    Args:
+        study: What to run.
+        store: Where the results go; other processes may be at work there.
+        device: As in `Plan`.
+        workers: Processes at work on this machine; each gets its share of the threads.
+        block: Runs trained together, at most. A study that is taken up again should have the same.
+        on_progress: Called now and then with the state of all runs.
+    """
+    store.keep_study(study)
+    for name in study.datasets:
+        load_dataset(name)  # a file that is missing is said before the first run, not after hours
+    if workers == 1:
+        _work(study, store, device, block, on_progress)
+    else:
+        _start_workers(study, store, device, workers, block, on_progress)
+    return store.status(study.runs())
+
+
+def _start_workers(
+    study: Study, store: Store, device: str, workers: int, block: int, on_progress: Callable[[Status], None] | None
+) -> None:
+    threads = max(1, torch.get_num_threads() // workers)
+    context = multiprocessing.get_context("spawn")  # a forked torch hangs
+    arguments = (str(store.folder), store.stale_after, device, block, threads)
+    crew = [context.Process(target=_worker, args=arguments) for _ in range(workers)]
+    for process in crew:
+        process.start()
+    try:
+        while any(process.is_alive() for process in crew):
+            time.sleep(0.5)
+            if on_progress is not None:
+                on_progress(store.status(study.runs()))
+    except BaseException:
+        for process in crew:
+            process.terminate()
+        raise
+    finally:
+        for process in crew:
+            process.join()
+    failed = [process.exitcode for process in crew if process.exitcode]
+    if failed:
+        raise RuntimeError(
+            f"{len(failed)} of {workers} workers stopped early; see above. Run again to go on from there."
+        )
+
+
+def _worker(folder: str, stale_after: float, device: str, block: int, threads: int) -> None:
+    torch.set_num_threads(threads)
+    store = Store(folder, stale_after=stale_after)
+    _work(store.study(), store, device, block, None)
+
+
+def _work(study: Study, store: Store, device: str, block: int, on_progress: Callable[[Status], None] | None) -> None:
+    """Go through the blocks and make those that nobody else is making."""
+    data = lru_cache(maxsize=1)(load_dataset)
+    for runs in make_blocks(study, block):
+        states = store.states(runs)
+        free = [run for run in runs if states[run.key()] in ("waiting", "stale")]
+        with store.claim(free[:1]) as first:  # who has the first one has the block
+            if first:
+                with store.claim(free[1:]):
+                    _make_block(store, runs, data(runs[0].dataset), device)
+        if first and on_progress is not None:
+            on_progress(store.status(study.runs()))
+
+
+def _make_block(store: Store, runs: Sequence[Run], data: Dataset, device: str) -> None:
+    """Train a block and write down its results; if one run breaks it, each by itself."""
+    possible = []
+    for run in runs:
+        reason = why_not(run)
+        if reason is None:
+            possible.append(run)
+        else:
+            store.skip(run, reason)
+    try:
+        _train_block(store, possible, data, device)
+    except Exception:
+        for run in possible:
+            try:
+                _train_block(store, [run], data, device)
+            except Exception as error:  # whatever it is: the other runs go on
+                store.fail(run, error)
+
+
+def _train_block(store: Store, runs: Sequence[Run], data: Dataset, device: str) -> None:
+    if not runs:
+        return
+    trials: dict[tuple[int, int], Trial] = {}
+    for run in runs:
+        key = run.split_seed, run.draw_seed
+        trials[key] = trials.get(key) or make_trial(data, run)
+    of_run = [trials[run.split_seed, run.draw_seed] for run in runs]
+    tasks = [make_task(run, trial, device) for run, trial in zip(runs, of_run, strict=True)]
+    memory = bytes_per_run(tasks[0])
+    began = time.perf_counter()
+    histories = train_many(tasks, stack_size=len(tasks), checkpoints=store.folder / "checkpoints")
+    seconds = (time.perf_counter() - began) / len(tasks)
+    done = {key for key, state in store.states(runs).items() if state == "done"}
+    for run, trial, task, history in zip(runs, of_run, tasks, histories, strict=True):
+        if run.key() not in done:
+            timing = _timing(history, seconds, len(tasks), device, memory)
+            store.save(run, make_result(run, trial, task, history) | {"timing": timing})
+
+
+def _timing(history: History, seconds: float, n_stacked: int, device: str, memory: int) -> dict[str, Any]:
+    where = torch.cuda.get_device_name() if device.startswith("cuda") else f"{torch.get_num_threads()} threads"
+    return {
+        "seconds_per_epoch": float(f"{sorted(history.seconds)[len(history.seconds) // 2]:.4g}"),
+        "seconds": float(f"{seconds:.4g}"),
+        "stack": n_stacked,
+        "device": where,
+        "memory_bytes": memory,
+    }
