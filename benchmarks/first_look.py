@@ -11,7 +11,6 @@ With --keep, finished runs are kept in a file and not run again.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import platform
 from pathlib import Path
@@ -20,12 +19,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from onepos.benchmark.run import Run, run_one
+from onepos.benchmark.run import make_result, make_task, make_trial
+from onepos.benchmark.study import Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.metrics import METRICS, evaluate
 from onepos.protocol import draw_single_positive, split
+from onepos.recipes import read_recipes
+from onepos.stacking import train_many
 
 SHOWN = ["ranking_loss", "average_precision", "coverage", "hamming_loss", "one_error", "map", "macro_f1"]
 
@@ -37,6 +39,41 @@ def chance(data: Dataset, seed: int) -> dict[str, Any]:
     truth = data.Y[parts.test]
     scores = evaluate(truth, np.tile(frequency, (len(truth), 1)), threshold=0.5)
     return {"scores": scores, "seconds_per_epoch": float("nan"), "prior_error": float("nan"), "best_epoch": -1}
+
+
+def with_recipe(data: Dataset, method: str, seed: int, epochs: int, device: str) -> dict[str, Any]:
+    """One run with the settings that recipes.toml has for the method on this data set."""
+    entries = read_recipes().get(method, {})
+    recipe = entries.get(data.name, entries.get("*", {}))
+    plan = {"batch_size": 32, "lr": 1e-3, "weight_decay": 0.0, "threshold": 0.5} | recipe.get("plan", {})
+    run = Run(
+        dataset=data.name,
+        method=method,
+        parameters=recipe.get("parameters", {}),
+        network="mlp",
+        hidden=(256,),
+        scaling="standard",
+        bias_init="frequency",
+        epochs=epochs,
+        select_metric="average_precision",
+        select_labels="full",
+        split_seed=seed,
+        draw_seed=seed,
+        seed=seed,
+        trial=seed,
+        configuration=0,
+        **plan,
+    )
+    trial = make_trial(data, run)
+    task = make_task(run, trial, device)
+    (history,) = train_many([task])
+    result = make_result(run, trial, task, history)
+    return {
+        "scores": result["test"],
+        "seconds_per_epoch": float(np.median(history.seconds)),
+        "prior_error": result["prior_error"],
+        "best_epoch": result["best_epoch"],
+    }
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
@@ -52,9 +89,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
                 if method == "chance":
                     results[key] = chance(data, seed)
                 else:
-                    run = Run(name, method, epochs=arguments.epochs, device=arguments.device, seed=seed)
-                    results[key] = dataclasses.asdict(run_one(run, data))
-                    del results[key]["parameters"]
+                    results[key] = with_recipe(data, method, seed, arguments.epochs, arguments.device)
                 print(key, {m: round(results[key]["scores"][m], 3) for m in SHOWN}, flush=True)
                 if keep:
                     write_atomically(keep, json.dumps(results))

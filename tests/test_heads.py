@@ -1,6 +1,5 @@
 """Heads: where they start, and what chance does in the Gaussian one."""
 
-
 import pytest
 import torch
 

@@ -17,14 +17,14 @@ ROOMS = [
     {"files"},
     {"datasets"},
     {"protocol"},
-    {"losses", "priors", "neighbours", "metrics"},
+    {"losses", "priors", "neighbours", "metrics", "criteria", "selection"},
     {"samples", "backbones", "heads"},
     {"method", "methods"},
     {"runtime", "optimizers", "checkpoint", "training", "stacking"},
     {"labels", "estimator", "model_folder"},
     {"recipes", "benchmark"},
     {"report"},
-    {"console", "inputs", "cli", "__main__"},
+    {"console", "inputs", "bench_cli", "cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]

@@ -85,25 +85,35 @@ def test_equals_one_by_one(name, toy):
 
 @pytest.mark.parametrize("name", STACKABLE)
 def test_traced_equals_one_by_one(name, toy, monkeypatch):
-    """The loss as a list of kernels, also where the method's loss changes with the epoch, and in a shorter last batch."""
+    """The loss as a list of kernels, also where it changes with the epoch, and in a shorter last batch."""
     monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", 1)
     tasks = toy_tasks(toy, name, epochs=6)
     expected = alone(tasks)
     assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
 
 
-def test_traced_once_if_the_epoch_does_not_matter(toy, monkeypatch):
+@pytest.mark.parametrize(("name", "n_traces"), [("an", 1), ("gr", 5)])
+def test_traced_once_if_the_epoch_does_not_matter(name, n_traces, toy, monkeypatch):
     import torch.fx.experimental.proxy_tensor as tracing
 
     traces = []
     make_fx = tracing.make_fx
     monkeypatch.setattr(tracing, "make_fx", lambda function: traces.append(function) or make_fx(function))
-    for name, n_traces in [("an", 1), ("gr", 5)]:
-        for n_ahead, expected in [(3 * 5, n_traces), (3 * 5 + 1, 0)]:
-            traces.clear()
-            monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", n_ahead if n_traces == 1 else n_ahead // 5)
-            train_many(toy_tasks(toy, name, epochs=5))
-            assert len(traces) == expected or (name, n_ahead) == ("gr", 16)
+    monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", 3)  # 45 rows in batches of 16 are three steps
+    train_many(toy_tasks(toy, name, epochs=5))
+    assert len(traces) == n_traces
+
+
+@pytest.mark.parametrize(("worth", "n_traces"), [(15, 1), (16, 0)])
+def test_traced_only_where_it_pays(worth, n_traces, toy, monkeypatch):
+    import torch.fx.experimental.proxy_tensor as tracing
+
+    traces = []
+    make_fx = tracing.make_fx
+    monkeypatch.setattr(tracing, "make_fx", lambda function: traces.append(function) or make_fx(function))
+    monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", worth)
+    train_many(toy_tasks(toy, "an", epochs=5))
+    assert len(traces) == n_traces
 
 
 @pytest.mark.parametrize("name", STACKABLE)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onepos.bench_cli import bench_app
 from onepos.console import complain, progress, show_json, show_table
 from onepos.inputs import (
     as_frame,
@@ -39,6 +40,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Known data sets: list, describe, fetch.", no_args_is_help=True, rich_markup_mode=None)
 list_app = typer.Typer(help="What there is to choose from.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")
 app.add_typer(list_app, name="list")
 

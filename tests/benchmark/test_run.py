@@ -1,10 +1,13 @@
-"""A run: protocol, oracle, recipes, and CRISP on real data."""
+"""A run: its seed, the oracle, and CRISP on real data."""
+
+import dataclasses
 
 import numpy as np
 import pytest
 
 from onepos import SinglePositiveClassifier
-from onepos.benchmark.run import Run, run_one
+from onepos.benchmark.run import run_one
+from onepos.benchmark.study import Run
 from onepos.datasets import load_dataset
 from onepos.metrics import average_precision, ranking_loss
 from onepos.protocol import draw_single_positive, split
@@ -15,17 +18,40 @@ def scenes():
     return load_dataset("digit-scenes").take(range(1200))
 
 
+def make_run(dataset, method, seed=0, epochs=20):
+    return Run(
+        dataset=dataset,
+        method=method,
+        parameters={},
+        network="mlp",
+        hidden=(256,),
+        scaling="standard",
+        bias_init="frequency",
+        epochs=epochs,
+        batch_size=32,
+        lr=1e-3,
+        weight_decay=0.0,
+        threshold=0.5,
+        select_metric="average_precision",
+        select_labels="full",
+        split_seed=seed,
+        draw_seed=seed,
+        seed=seed,
+        trial=0,
+        configuration=0,
+    )
+
+
 def test_a_run_is_its_seed(scenes):
-    run = Run("digit-scenes", "crisp", epochs=4, seed=3)
+    run = make_run("digit-scenes", "crisp", epochs=4, seed=3)
     first, second = run_one(run, scenes), run_one(run, scenes)
-    assert first.scores == second.scores
-    assert first.parameters["lam"] == 1.0
-    assert first.best_epoch == 3
-    assert run_one(Run("digit-scenes", "crisp", epochs=4, seed=4), scenes).scores != first.scores
+    assert first == second
+    assert first["best_epoch"] == 3
+    assert run_one(dataclasses.replace(run, seed=4), scenes)["test"] != first["test"]
 
 
 def test_the_oracle_sees_all_labels_and_beats_the_floor(scenes):
-    floor, oracle = (run_one(Run("digit-scenes", name, epochs=6), scenes).scores for name in ("an", "full"))
+    floor, oracle = (run_one(make_run("digit-scenes", name, epochs=6), scenes)["test"] for name in ("an", "full"))
     assert oracle["average_precision"] > floor["average_precision"]
     assert oracle["micro_f1"] > floor["micro_f1"] + 0.1
 
@@ -47,7 +73,7 @@ def test_crisp_beats_chance_on_real_data(name, real_data):
     data = real_data(name)
     crisp, by_frequency, by_lot = [], [], []
     for seed in range(3):
-        scores = run_one(Run(name, "crisp", seed=seed), data).scores
+        scores = run_one(make_run(name, "crisp", seed), data)["test"]
         parts = split(data.Y, seed)
         frequency = draw_single_positive(data.Y[parts.train], seed).mean(0)
         truth = data.Y[parts.test]

@@ -11,6 +11,7 @@ import torch
 
 from onepos.backbones import make_backbone, n_outputs
 from onepos.benchmark.study import Run
+from onepos.criteria import CRITERIA
 from onepos.datasets import Dataset
 from onepos.methods import make_method
 from onepos.metrics import METRICS, evaluate
@@ -21,6 +22,8 @@ from onepos.runtime import seeded
 from onepos.samples import Samples, as_samples, fit_scaling
 from onepos.stacking import Task, train_many
 from onepos.training import NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits
+
+_LISTED = 64
 
 Labels = npt.NDArray[np.uint8]
 
@@ -56,7 +59,8 @@ def make_trial(data: Dataset, run: Run) -> Trial:
     """
     shipped = data.splits or {}
     names = ("train", "val", "test")
-    parts = [shipped[name] for name in names] if shipped.keys() >= set(names) else split(data.Y, run.split_seed)
+    ships_all = all(len(shipped.get(name, ())) for name in names)
+    parts = [shipped[name] for name in names] if ships_all else split(data.Y, run.split_seed)
     train, val, test = (data.take(rows) for rows in parts)
     scaling = fit_scaling(train.X) if run.scaling == "standard" else None
     held_out = as_samples(val.X, scaling)
@@ -119,7 +123,9 @@ def make_result(run: Run, trial: Trial, task: Task, history: History) -> dict[st
         "loss": [_short(value) for value in history.loss],
         "curve": [_short(value) for value in history.validation],
         "privileged": sorted(method.privileged | (method.requires & {"full labels"})),
-        "true_prior": [_short(value) for value in trial.labels.mean(0)],
+        "n_labels": trial.labels.shape[1],
+        "cardinality": _short(trial.labels.sum(1).mean()),
+        "true_prior": _listed(trial.labels.mean(0)),
     }
     if not finite:
         empty = dict.fromkeys(METRICS)
@@ -135,8 +141,11 @@ def make_result(run: Run, trial: Trial, task: Task, history: History) -> dict[st
     return result | {
         "test": {name: _short(value) for name, value in tested.items()},
         "validation": {name: _short(value) for name, value in validated.items()},
-        "criteria": {},
-        "prior": [_short(value) for value in prior],
+        "criteria": {
+            name: _short(criterion.function(trial.single.Y, held_out.numpy(), None))
+            for name, criterion in CRITERIA.items()
+        },
+        "prior": _listed(prior),
         "prior_error": _short(np.abs(prior - true)[known].sum() / true[known].sum()),
     }
 
@@ -146,7 +155,12 @@ def run_one(run: Run, data: Dataset, device: str = "cpu") -> dict[str, Any]:
     trial = make_trial(data, run)
     task = make_task(run, trial, device)
     (history,) = train_many([task])
-    return make_result(run, trial, task, history) | {"timing": {"seconds_per_epoch": float(np.median(history.seconds))}}
+    return make_result(run, trial, task, history)
+
+
+def _listed(values: npt.NDArray[Any]) -> list[float] | None:
+    """Numbers per label; of many labels only `prior_error` is kept, or they would be most of a study's results."""
+    return [_short(value) for value in values] if len(values) <= _LISTED else None
 
 
 def _short(value: Any) -> float:

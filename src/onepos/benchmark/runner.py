@@ -44,6 +44,7 @@ def run_study(
     device: str = "cpu",
     workers: int = 1,
     block: int = BLOCK,
+    only: Sequence[str] | None = None,
     on_progress: Callable[[Status], None] | None = None,
 ) -> Status:
     """Make all runs that are not yet made, and say how many there are of each kind.
@@ -54,24 +55,34 @@ def run_study(
         device: As in `Plan`.
         workers: Processes at work on this machine; each gets its share of the threads.
         block: Runs trained together, at most. A study that is taken up again should have the same.
+        only: Data sets to work on, if not all of the study's; other machines may take the others.
         on_progress: Called now and then with the state of all runs.
     """
     store.keep_study(study)
-    for name in study.datasets:
+    names = tuple(study.datasets if only is None else only)
+    for name in names:
+        if name not in study.datasets:
+            raise ValueError(f"{name} must be a data set of the study, one of {', '.join(study.datasets)}; it is not.")
         load_dataset(name)  # a file that is missing is said before the first run, not after hours
     if workers == 1:
-        _work(study, store, device, block, on_progress)
+        _work(study, store, names, device, block, on_progress)
     else:
-        _start_workers(study, store, device, workers, block, on_progress)
+        _start_workers(study, store, names, device, workers, block, on_progress)
     return store.status(study.runs())
 
 
 def _start_workers(
-    study: Study, store: Store, device: str, workers: int, block: int, on_progress: Callable[[Status], None] | None
+    study: Study,
+    store: Store,
+    names: tuple[str, ...],
+    device: str,
+    workers: int,
+    block: int,
+    on_progress: Callable[[Status], None] | None,
 ) -> None:
     threads = max(1, torch.get_num_threads() // workers)
     context = multiprocessing.get_context("spawn")  # a forked torch hangs
-    arguments = (str(store.folder), store.stale_after, device, block, threads)
+    arguments = (str(store.folder), store.stale_after, names, device, block, threads)
     crew = [context.Process(target=_worker, args=arguments) for _ in range(workers)]
     for process in crew:
         process.start()
@@ -94,16 +105,25 @@ def _start_workers(
         )
 
 
-def _worker(folder: str, stale_after: float, device: str, block: int, threads: int) -> None:
+def _worker(folder: str, stale_after: float, names: tuple[str, ...], device: str, block: int, threads: int) -> None:
     torch.set_num_threads(threads)
     store = Store(folder, stale_after=stale_after)
-    _work(store.study(), store, device, block, None)
+    _work(store.study(), store, names, device, block, None)
 
 
-def _work(study: Study, store: Store, device: str, block: int, on_progress: Callable[[Status], None] | None) -> None:
+def _work(
+    study: Study,
+    store: Store,
+    names: tuple[str, ...],
+    device: str,
+    block: int,
+    on_progress: Callable[[Status], None] | None,
+) -> None:
     """Go through the blocks and make those that nobody else is making."""
     data = lru_cache(maxsize=1)(load_dataset)
     for runs in make_blocks(study, block):
+        if runs[0].dataset not in names:
+            continue
         states = store.states(runs)
         free = [run for run in runs if states[run.key()] in ("waiting", "stale")]
         with store.claim(free[:1]) as first:  # who has the first one has the block
@@ -155,8 +175,9 @@ def _train_block(store: Store, runs: Sequence[Run], data: Dataset, device: str) 
 
 def _timing(history: History, seconds: float, n_stacked: int, device: str, memory: int) -> dict[str, Any]:
     where = torch.cuda.get_device_name() if device.startswith("cuda") else f"{torch.get_num_threads()} threads"
+    epochs = sorted(history.seconds)
     return {
-        "seconds_per_epoch": float(f"{sorted(history.seconds)[len(history.seconds) // 2]:.4g}"),
+        "seconds_per_epoch": float(f"{epochs[len(epochs) // 2]:.4g}") if epochs else None,
         "seconds": float(f"{seconds:.4g}"),
         "stack": n_stacked,
         "device": where,

@@ -18,6 +18,7 @@ result, and each writes it as a whole.
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import os
@@ -26,6 +27,7 @@ import tempfile
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -126,6 +128,34 @@ class Store:
     def reason(self, run: Run) -> str:
         """Why a run was skipped."""
         return str(self._read("skipped", run.key())[1]["reason"])
+
+    def pack(self, path: str | os.PathLike[str]) -> int:
+        """Write study and finished runs into one compressed file of JSON lines; the number of runs. Equal for equal."""
+        files = sorted((self.folder / "runs").glob("*.json"))
+        study = json.dumps({"study": (self.folder / "study.toml").read_text(encoding="utf-8")}, ensure_ascii=False)
+        lines = [study, *(file.read_text(encoding="utf-8").rstrip("\n") for file in files)]
+        write_atomically(path, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
+        return len(files)
+
+    def unpack(self, path: str | os.PathLike[str]) -> int:
+        """Take over the runs of a file that `pack` wrote, but for those that are here already; how many there were."""
+        try:
+            first, *lines = gzip.decompress(Path(path).read_bytes()).decode().splitlines()
+            study = json.loads(first)["study"]
+            runs = [Run.from_json(json.loads(line)["run"]) for line in lines]
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path} must be a file written by `onepos bench pack`; it can not be read ({error})."
+            ) from error
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / "study.toml").exists():
+            write_atomically(self.folder / "study.toml", study)
+        (self.folder / "runs").mkdir(exist_ok=True)
+        for run, line in zip(runs, lines, strict=True):
+            target = self._path("runs", run.key())
+            if not target.exists():
+                write_atomically(target, line + "\n")
+        return len(runs)
 
     def states(self, runs: Iterable[Run]) -> dict[str, str]:
         """The state of each run by its key, one of the names in `Status`."""

@@ -1,7 +1,7 @@
-"""Tables, charts and a self-contained page from plain, JSON-able results.
+"""Tables, charts and self-contained pages from plain, JSON-able results.
 
-This room reads dictionaries only. It imports no other room and never torch, so a page is rebuilt in a
-second from a result saved long ago.
+The page of the demo is made of a dictionary alone, so it is rebuilt in a second from a result saved long ago. The
+report of a study (study_*.py) reads the folder of its results, and with it the rooms that know what a study is.
 """
 
 from onepos.report.figures import prior_chart, prior_convergence, training_curves

@@ -1,0 +1,157 @@
+"""`onepos bench`: run a study, see how far it is, report it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onepos.console import progress, show_json, show_table
+
+if TYPE_CHECKING:
+    from onepos.benchmark.store import Status, Store
+    from onepos.benchmark.study import Run
+
+bench_app = typer.Typer(
+    help="Compare methods fairly: run a study, see how far it is, report it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+StudyArgument = Annotated[
+    str, typer.Argument(metavar="STUDY", help="A study file (.toml), or smoke, fair or as-published, which come along.")
+]
+FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder given to `onepos bench run`.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+@bench_app.command("run")
+def bench_run(
+    study: StudyArgument,
+    out: Annotated[Path | None, typer.Option(help="Folder of the results [default: results/NAME].")] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes on this machine [default: one per core, one for an accelerator]."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "cpu",
+    labels: Annotated[
+        str | None, typer.Option(help="single-positive: choose epochs and settings without any full label.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="Only these data sets of the study, by commas.")] = None,
+    retry: Annotated[bool, typer.Option("--retry", help="Also make runs again that failed.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the runs of a study that are not yet made; stop and start it as you like, also on several machines."""
+    from onepos.benchmark.runner import run_study
+    from onepos.benchmark.store import Store
+    from onepos.benchmark.study_file import read_study
+
+    plan = read_study(study, labels=labels)
+    store = Store(out or Path("results") / plan.name)
+    runs = plan.runs()
+    if retry:
+        store.retry(runs)
+    with progress(quiet or as_json) as advance:
+
+        def show(status: Status) -> None:
+            finished = status.done + status.failed + status.skipped
+            advance(plan.name, finished - 1, len(runs))
+
+        only = data.split(",") if data else None
+        n_workers = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
+        run_study(plan, store, device=device, workers=n_workers, only=only, on_progress=show)
+    if not quiet:
+        _show_status(store, runs, as_json)
+    if store.status(runs).failed:
+        raise typer.Exit(1)
+
+
+@bench_app.command("status")
+def bench_status(
+    folder: FolderArgument,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Look again every second until nothing is left to do.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """How many runs are done, at work, failed or waiting, and why the failed ones failed."""
+    from onepos.benchmark.store import Store
+
+    store = Store(folder)
+    runs = store.study().runs()
+    if watch:
+        with progress(as_json) as advance:
+            while True:
+                status = store.status(runs)
+                finished = status.done + status.failed + status.skipped
+                advance(f"{folder}", finished - 1, len(runs))
+                if finished == len(runs):
+                    break
+                time.sleep(1)
+    _show_status(store, runs, as_json)
+
+
+@bench_app.command("report")
+def bench_report(
+    folder: FolderArgument,
+    out: Annotated[Path | None, typer.Option(help="Where to write [default: FOLDER/report].")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the report of a study: one page, and its tables as Markdown, LaTeX and CSV."""
+    from onepos.report.study_page import write_report
+
+    written = write_report(folder, out or folder / "report")
+    if as_json:
+        show_json([str(path) for path in written])
+    else:
+        for path in written:
+            print(path)
+
+
+@bench_app.command("pack")
+def bench_pack(
+    folder: FolderArgument,
+    out: Annotated[Path, typer.Option(help="The file to write, such as fair.jsonl.gz.")],
+) -> None:
+    """Put a study and its finished runs into one file, to keep or to send."""
+    from onepos.benchmark.store import Store
+
+    print(f"{Store(folder).pack(out)} runs: {out}")
+
+
+@bench_app.command("unpack")
+def bench_unpack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Written by `onepos bench pack`.")],
+    folder: FolderArgument,
+) -> None:
+    """Take the runs of a file into a folder; those that are there already stay as they are."""
+    from onepos.benchmark.store import Store
+
+    print(f"{Store(folder).unpack(file)} runs: {folder}")
+
+
+def _show_status(store: Store, runs: list[Run], as_json: bool) -> None:
+    states = store.states(runs)
+    reasons = {run.key(): store.failure(run)["error"] for run in runs if states[run.key()] == "failed"}
+    reasons |= {run.key(): store.reason(run) for run in runs if states[run.key()] == "skipped"}
+    kinds = ("done", "running", "failed", "skipped", "stale", "waiting")
+    by_dataset: dict[str, dict[str, int]] = {}
+    for run in runs:
+        counts = by_dataset.setdefault(run.dataset, dict.fromkeys(kinds, 0))
+        counts[states[run.key()]] += 1
+    if as_json:
+        show_json({"folder": str(store.folder), "runs": by_dataset, "reasons": reasons})
+        return
+    rows = [[name, *(str(counts[kind]) for kind in kinds)] for name, counts in by_dataset.items()]
+    show_table(["data set", *kinds], rows, title=f"results: {store.folder}")
+    said: dict[str, list[Run]] = {}
+    for run in runs:
+        if run.key() in reasons:
+            said.setdefault(reasons[run.key()], []).append(run)
+    for reason, group in said.items():
+        first = group[0]
+        print(f"{states[first.key()]}, {len(group)} runs ({first.dataset}, {first.method}, {first.key()} …): {reason}")

@@ -1,0 +1,268 @@
+"""What else a study tells: what is done and what is not, costs, winning settings, priors, and data."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from onepos.benchmark.grid import Axis
+from onepos.benchmark.paper import paper_datasets
+from onepos.benchmark.statistics import summarise
+from onepos.benchmark.study import Run
+from onepos.datasets import DATASETS
+from onepos.metrics import METRICS
+from onepos.report.canvas import shorten
+from onepos.report.study_tables import (
+    Cell,
+    Finished,
+    StudyResults,
+    StudyTable,
+    summary_cell,
+)
+from onepos.report.tables import MISSING, as_float, csv_table, decimal
+
+_STATES = ("done", "running", "waiting", "stale", "failed", "skipped")
+
+
+def state_table(results: StudyResults) -> StudyTable:
+    """Data set × state: how many runs; and how many of the finished ones diverged."""
+    rows = []
+    for dataset in (*results.study.datasets, "all"):
+        states = Counter(results.states[run.key()] for run in results.runs if dataset in (run.dataset, "all"))
+        finished = [result for run, result in results.finished if dataset in (run.dataset, "all")]
+        numbers = [sum(states.values()), *(states[state] for state in _STATES)]
+        numbers.append(sum(bool(result["diverged"]) for result in finished))
+        hours = sum(as_float(result["timing"].get("seconds")) or 0.0 for result in finished) / 3600
+        rows.append([Cell(dataset), *(Cell(str(number)) for number in numbers), Cell(f"{hours:.2f}")])
+    header = ["Data set", "planned", *_STATES, "diverged", "hours"]
+    about = (
+        "Stale: claimed by a process that has gone. Diverged runs are done, but can not be chosen. Hours: the seconds "
+        "of all finished runs in all."
+    )
+    return StudyTable("runs", "Runs", header, rows, about)
+
+
+def reason_table(results: StudyResults) -> StudyTable | None:
+    """Why runs failed or were skipped: each reason once, with what it concerns."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in results.runs:
+        key = run.key()
+        if key in results.reasons:
+            groups.setdefault((results.states[key], results.reasons[key]), []).append(run)
+    if not groups:
+        return None
+    rows = []
+    for (state, reason), runs in sorted(groups.items(), key=lambda each: -len(each[1])):
+        where = dict.fromkeys(f"{run.method} on {run.dataset}" for run in runs)
+        texts = [str(len(runs)), shorten(reason, 300), ", ".join(where)]
+        rows.append([Cell(state), *map(Cell, texts)])
+    return StudyTable("reasons", "Why runs are missing", ["State", "Runs", "Reason", "Where"], rows, is_prose=True)
+
+
+def machine_hours(results: StudyResults) -> tuple[float, list[str]]:
+    """Hours of all finished runs, and the devices they ran on."""
+    timings = [result["timing"] for _, result in results.finished]
+    hours = sum(as_float(timing.get("seconds")) or 0.0 for timing in timings) / 3600
+    return hours, sorted({str(timing["device"]) for timing in timings if timing.get("device")})
+
+
+def device_table(results: StudyResults) -> StudyTable:
+    """Device by device: runs, hours, and how many runs were trained together."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for _, result in results.finished:
+        groups.setdefault(str(result["timing"].get("device") or "unknown"), []).append(result["timing"])
+    rows = []
+    for device, timings in sorted(groups.items()):
+        hours = sum(as_float(timing.get("seconds")) or 0.0 for timing in timings) / 3600
+        stack = median(timing.get("stack") or 1 for timing in timings)
+        rows.append([Cell(device), Cell(str(len(timings))), Cell(f"{hours:.2f}"), Cell(f"{stack:g}")])
+    about = "Trained together: how many runs shared their steps, in the median."
+    return StudyTable("devices", "Devices", ["Device", "Runs", "Hours", "Trained together"], rows, about)
+
+
+def cost_table(results: StudyResults) -> StudyTable:
+    """Method × data set: seconds of a run, the ratio to the floor's, and the memory."""
+    timings: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for run, result in results.finished:
+        timings.setdefault((run.dataset, run.method), []).append(result["timing"])
+    seconds = {key: _median(each.get("seconds") for each in values) for key, values in timings.items()}
+    memory = {key: _median(each.get("memory_bytes") for each in values) for key, values in timings.items()}
+    rows = []
+    for method in results.study.methods:
+        cells = []
+        for dataset in results.study.datasets:
+            ours, floor = seconds.get((dataset, method)), seconds.get((dataset, results.study.floor))
+            size = memory.get((dataset, method))
+            notes = [f"× {ours / floor:.1f}"] if ours and floor else []
+            notes += [f"{size / 2**20:.0f} MiB"] if size else []
+            text = ", ".join(notes)
+            cells.append(Cell(MISSING if ours is None else _seconds(ours), notes=((text, ""),) if text else ()))
+        rows.append([results.heading(method), *cells])
+    about = (
+        "Median over the runs; below, times the seconds of the floor, and the memory. Runs trained together share the "
+        "time and the memory they took, so compare methods within a column, and devices not at all."
+    )
+    return StudyTable("cost", "Seconds and memory per run", ["Method", *results.study.datasets], rows, about)
+
+
+def settings_table(results: StudyResults, dataset: str = "") -> StudyTable | None:
+    """Which settings won: per method, over the trials of a data set, or of all of them."""
+    groups: dict[str, list[Finished]] = {name: [] for name in results.study.methods}
+    for (name, method, _), finished in results.chosen.items():
+        if dataset in (name, ""):
+            groups[method].append(finished)
+    rows = [[results.heading(name), *_settings(results, name, runs)] for name, runs in groups.items() if runs]
+    if not rows:
+        return None
+    about = (
+        "Of the chosen configurations. Of a choice: how often it was taken. Of a range: the median, and the least and "
+        "the greatest. Epoch: the one kept, counted from 0, in the median."
+    )
+    header = ["Method", "Network", "Learning rate", "Weight decay", "Batch size", "Own parameters", "Epoch"]
+    name, title = (f"settings-{dataset}", dataset) if dataset else ("settings", "Settings that won")
+    return StudyTable(name, title, header, rows, about, is_prose=True)
+
+
+def prior_table(results: StudyResults) -> StudyTable | None:
+    """Method × data set: error of the class priors of the chosen runs."""
+    errors: dict[tuple[str, str], list[float]] = {}
+    for (dataset, method, _), (_, result) in results.chosen.items():
+        error = as_float(result.get("prior_error"))
+        if error is not None:
+            errors.setdefault((dataset, method), []).append(error)
+    methods = [name for name in results.study.methods if any(name == method for _, method in errors)]
+    if not methods:
+        return None
+    best = {
+        dataset: _best_error([errors.get((dataset, name), ()) for name in methods if name in results.competitors])
+        for dataset in results.study.datasets
+    }
+    rows = []
+    for method in methods:
+        cells = []
+        for dataset in results.study.datasets:
+            values = errors.get((dataset, method), [])
+            cell = summary_cell(values, results.n_trials(dataset))
+            is_best = method in results.competitors and decimal(summarise(values).mean) == best[dataset]
+            cells.append(dataclasses.replace(cell, is_best=is_best))
+        rows.append([results.heading(method), *cells])
+    about = (
+        "Σ|π̂ − π| / Σπ over the labels with an estimate, π the shares in the training rows; 0 is perfect. A method "
+        "that keeps no priors is given those that the estimator reads off its scores."
+    )
+    return StudyTable("priors", "Error of the class priors", ["Method", *results.study.datasets], rows, about)
+
+
+def dataset_table(results: StudyResults) -> StudyTable:
+    """The data: our counts, the paper's where they differ, and the budget."""
+    seen = {run.dataset: result for run, result in reversed(results.finished)}
+    rows = []
+    for dataset in results.study.datasets:
+        source, printed = DATASETS.get(dataset), paper_datasets().get(dataset, {})
+        n_labels = seen[dataset]["n_labels"] if dataset in seen else source.n_labels if source else None
+        cells = [
+            _count_cell(source.n_samples if source else None, printed.get("n_samples")),
+            _count_cell(source.n_features if source else None, printed.get("n_features")),
+            _count_cell(n_labels, printed.get("n_labels")),
+            Cell(f"{seen[dataset]['cardinality']:.2f}" if dataset in seen else MISSING),
+            Cell(str(printed.get("domain") or MISSING)),
+        ]
+        budget = results.study.budgets.get(dataset, results.study.budget)
+        count = len({run.configuration for run in results.runs if run.dataset == dataset})
+        cells += [Cell(str(number)) for number in (budget.trials, count, budget.epochs)]
+        rows.append([Cell(dataset), *cells])
+    header = [
+        "Data set",
+        "Rows",
+        "Features",
+        "Labels",
+        "Labels per row",
+        "Domain",
+        "Trials",
+        "Configurations",
+        "Epochs",
+    ]
+    about = (
+        "Labels per row: in the training rows of the first trial. Below: what the paper prints, red where it differs; "
+        "the domain is the paper’s. Configurations: per method."
+    )
+    return StudyTable("datasets", "Data sets", header, rows, about)
+
+
+def trials_csv(results: StudyResults) -> str:
+    """The chosen runs one by one: where they stand, their settings and every test score, unrounded."""
+    header = ["dataset", "method", "trial", "configuration", "key", "network", "lr", "weight_decay", "batch_size"]
+    header += ["best_epoch", "prior_error", "seconds", *METRICS]
+    rows = []
+    for run, result in results.chosen.values():
+        words = [run.dataset, run.method, run.trial, run.configuration, run.key(), network_name(run)]
+        words += [run.lr, run.weight_decay, run.batch_size, result["best_epoch"], result.get("prior_error")]
+        words += [result["timing"].get("seconds"), *(result["test"].get(name) for name in METRICS)]
+        rows.append(["" if word is None else str(word) for word in words])
+    return csv_table(rows, header)
+
+
+def network_name(run: Run) -> str:
+    """The network as a study names it, widths and all."""
+    return "-".join([run.network, *map(str, run.hidden)])
+
+
+def _settings(results: StudyResults, method: str, runs: Sequence[Finished]) -> list[Cell]:
+    study = results.study
+    own = study.method_space.get(method, {})
+    named = [_values([run.parameters[name] for run, _ in runs], own[name]).flat() for name in sorted(own)]
+    epochs = dict.fromkeys(run.epochs for run, _ in runs)
+    return [
+        _values([network_name(run) for run, _ in runs]),
+        _values([run.lr for run, _ in runs], study.space["lr"]),
+        _values([run.weight_decay for run, _ in runs], study.space["weight_decay"]),
+        _values([run.batch_size for run, _ in runs]),
+        Cell("; ".join(f"{name} {text}" for name, text in zip(sorted(own), named, strict=True)) or MISSING),
+        Cell(f"{median(result['best_epoch'] for _, result in runs):g}", notes=((f"of {max(epochs)}", ""),)),
+    ]
+
+
+def _values(values: Sequence[Any], axis: Axis | None = None) -> Cell:
+    """Choices with their counts, the commonest first; of a range the median, and both ends below."""
+    counts = Counter(map(_short, values))
+    if len(counts) == 1:
+        return Cell(_short(values[0]))
+    if axis is not None and axis.kind != "values":
+        return Cell(_short(median(values)), notes=((f"{_short(min(values))} to {_short(max(values))}", ""),))
+    (first, *others) = (f"{text} ×{count}" for text, count in counts.most_common())
+    return Cell(first, notes=((", ".join(others), ""),))
+
+
+def _short(value: Any) -> str:
+    """Two digits of a number.
+
+    Example:
+        >>> _short(0.00000234), _short(True), _short(32)
+        ('2.3e-6', 'True', '32')
+    """
+    return f"{value:.2g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
+
+
+def _seconds(value: float) -> str:
+    if value < 1:
+        return f"{1000 * value:.0f} ms"
+    return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
+
+
+def _best_error(trials: Sequence[Sequence[float]]) -> str:
+    """The least mean as shown; nothing where there is no contest."""
+    means = [summarise(values).mean for values in trials if values]
+    return decimal(min(means)) if len(means) > 1 else ""
+
+
+def _count_cell(ours: int | None, printed: int | None) -> Cell:
+    notes = ((f"paper {printed}", "" if printed == ours else "warning"),) if printed is not None else ()
+    return Cell(MISSING if ours is None else str(ours), notes=notes)
+
+
+def _median(values: Iterable[Any]) -> float | None:
+    known = [value for value in map(as_float, values) if value is not None]
+    return float(median(known)) if known else None

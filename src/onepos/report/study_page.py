@@ -1,0 +1,287 @@
+"""The report of a study: one page that needs no network, and its tables as Markdown, LaTeX and CSV.
+
+Everything in it comes from the folder of the store, and the same folder gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from onepos import __version__
+from onepos.files import write_atomically
+from onepos.metrics import METRICS
+from onepos.report import study_facts as facts
+from onepos.report import study_scores as scores
+from onepos.report import study_significance as significance
+from onepos.report.canvas import NARROW, WIDE
+from onepos.report.study_comparison import MetricComparison, compare_methods
+from onepos.report.study_figures import budget_chart, critical_difference_diagram
+from onepos.report.study_regret import regret_tables
+from onepos.report.study_tables import SHOWN, StudyResults, StudyTable, criterion_of, primary_metric, read_results
+from onepos.report.tables import percent
+from onepos.selection import MAJORITY
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart drawn for a desk and for a phone, and what to say below it."""
+
+    wide: str
+    narrow: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the report.
+
+    Attributes:
+        name: Its identifier.
+        title: Its heading.
+        tables: Shown as they are.
+        folded: Tables that the page shows when asked to.
+        chart: Shown below the tables.
+    """
+
+    name: str
+    title: str
+    tables: tuple[StudyTable, ...] = ()
+    folded: tuple[StudyTable, ...] = ()
+    chart: Chart | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is said of a study, before it is put into a format.
+
+    Attributes:
+        title: Of the page.
+        lead: What was done, in sentences.
+        alert: What is missing; "" for a study that is finished.
+        told: What methods were told beyond single positives; "" for nothing.
+        tiles: Numbers and what they are.
+        sections: Of the page.
+        cells: Every cell as CSV.
+    """
+
+    title: str
+    lead: str
+    alert: str
+    told: str
+    tiles: Sequence[tuple[str, str]]
+    sections: Sequence[Section]
+    cells: str
+
+
+def write_report(store_folder: str | os.PathLike[str], out_folder: str | os.PathLike[str]) -> list[Path]:
+    """Write the report of a study from the folder of its store.
+
+    Args:
+        store_folder: Where the results are; the study may be unfinished, which the report says at its top.
+        out_folder: Where to write; made if need be.
+
+    Returns:
+        The files: report.html, report.md, tables.tex, cells.csv (every cell in long format) and trials.csv (the chosen
+        runs).
+    """
+    results = read_results(store_folder)
+    report = make_report(results)
+    texts = {
+        "report.html": render_html(report),
+        "report.md": render_markdown(report),
+        "tables.tex": render_latex(report),
+        "cells.csv": report.cells,
+        "trials.csv": facts.trials_csv(results),
+    }
+    out = Path(out_folder)
+    out.mkdir(parents=True, exist_ok=True)
+    return [write_atomically(out / name, text) for name, text in texts.items()]
+
+
+def make_report(results: StudyResults) -> Report:
+    """Compute everything that is shown."""
+    comparisons = [compare_methods(results, metric) for metric in METRICS]
+    names = dict.fromkeys((*SHOWN, primary_metric(results.study)))
+    shown = [each for metric in names for each in comparisons if each.metric == metric]
+    return Report(
+        title=f"Benchmark: {results.study.name}",
+        lead=_lead(results),
+        alert=_alert(results),
+        told=_told(results),
+        tiles=_tiles(results, shown),
+        sections=[section for section in _sections(results, shown) if section.tables or section.chart],
+        cells=scores.cells_csv(results, comparisons),
+    )
+
+
+def render_html(report: Report) -> str:
+    """The page."""
+    from jinja2 import Environment, FileSystemLoader
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("study.html").render(report=report, version=__version__)
+
+
+def render_markdown(report: Report) -> str:
+    """All tables, with the sentences about them."""
+    parts = [f"# {report.title}", f"**{report.alert}**" if report.alert else "", report.lead, report.told]
+    told: set[str] = set()  # what several tables have to say is said once
+    for section in report.sections:
+        parts.append(f"## {section.title}")
+        for table in (*section.tables, *section.folded):
+            parts.append(f"### {table.title}" if table.title != section.title else "")
+            parts.append("" if table.about in told else table.about)
+            parts.append(table.markdown())
+            told.add(table.about)
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def render_latex(report: Report) -> str:
+    """All tables as tabulars, each below a comment that says what it is."""
+    parts = [f"% {report.title}. Needs the package booktabs.", f"% {report.alert}" if report.alert else ""]
+    for section in report.sections:
+        for table in (*section.tables, *section.folded):
+            parts.append(f"% {table.name}: {table.title}\n% {table.about}\n{table.latex()}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _sections(results: StudyResults, shown: Sequence[MetricComparison]) -> list[Section]:
+    return [
+        _section("overview", "", scores.overview_table(shown)),
+        *map(_metric_section, shown),
+        _section(
+            "tests", "Is it more than chance?", significance.friedman_table(shown), significance.wilcoxon_table(shown)
+        ),
+        _section("distance", "", significance.share_overview(shown), folded=map(significance.share_table, shown)),
+        _budget_section(results),
+        _section(
+            "winners",
+            "",
+            facts.settings_table(results),
+            folded=(facts.settings_table(results, dataset) for dataset in results.study.datasets),
+        ),
+        _section("time", "", facts.cost_table(results)),
+        _section("class-priors", "", facts.prior_table(results)),
+        _section("selection", "Choosing without full labels", *regret_tables(results)),
+        _section("data", "", facts.dataset_table(results)),
+        _section(
+            "completeness",
+            "What was run",
+            facts.state_table(results),
+            facts.reason_table(results),
+            facts.device_table(results),
+        ),
+    ]
+
+
+def _section(
+    name: str,
+    title: str,
+    *tables: StudyTable | None,
+    folded: Iterable[StudyTable | None] = (),
+    chart: Chart | None = None,
+) -> Section:
+    """A section of the tables that have something to show; without a title it takes that of the first of them."""
+    shown = tuple(table for table in tables if table is not None and table.rows)
+    hidden = tuple(table for table in folded if table is not None and table.rows)
+    return Section(name, title or (shown[0].title if shown else ""), shown, hidden, chart)
+
+
+def _metric_section(each: MetricComparison) -> Section:
+    chart = None
+    if each.friedman is not None:
+        name = each.metric.replace("_", "-")
+        wide, narrow = (critical_difference_diagram(each.friedman, name, width) for width in (WIDE, NARROW))
+        caption = "Mean ranks over the data sets. A bar joins methods that do not differ significantly (Nemenyi, 0.05)."
+        chart = Chart(wide, narrow, caption)
+    table = scores.scores_table(each)
+    return _section(f"metric-{table.name}", "", table, folded=[significance.record_table(each)], chart=chart)
+
+
+def _budget_section(results: StudyResults) -> Section:
+    ranks = scores.budget_ranks(results)
+    if len(ranks) < 2:
+        return Section("rank-by-budget", "Rank by budget")
+    table = scores.budget_table(results, ranks)
+    wide, narrow = (budget_chart(ranks, results.study.floor, width) for width in (WIDE, NARROW))
+    caption = f"{table.about} Where curves cross, the order of the methods depends on how much they are tuned."
+    return _section("rank-by-budget", "Rank by budget", folded=[table], chart=Chart(wide, narrow, caption))
+
+
+def _lead(results: StudyResults) -> str:
+    """What was done, told from the study alone."""
+    study = results.study
+    rule = study.selection.metric
+    metric = "a vote of five metrics" if rule == MAJORITY else METRICS[rule].title.lower()
+    seen = f"by {metric} on fully labelled validation rows"
+    if study.selection.labels != "full":
+        seen = f"by one label per validation row ({metric}, and {criterion_of(study.selection)})"
+    budgets = [study.budgets.get(name, study.budget) for name in study.datasets]
+    counts = Counter((run.dataset, run.method) for run in results.runs if run.trial == 0)
+    split = "its own split (where the data ship none)" if study.split == "new" else "the same split"
+    draw = "its own" if study.draw == "new" else "the same"
+    scaling = "standardised" if study.scaling == "standard" else "as they are"
+    return (
+        f"{len(study.methods)} methods on {len(study.datasets)} data sets, each with "
+        f"{_range(list(counts.values()))} configurations ({study.sampler}) of {_range([b.epochs for b in budgets])} "
+        f"epochs in {_range([b.trials for b in budgets])} trials. Every trial has {split} and "
+        f"{draw} draw of the single positives. Features {scaling}, networks {', '.join(study.networks)}. "
+        f"Epoch and configuration are chosen {seen}; the test rows are looked at once. The floor is {study.floor}; the "
+        f"oracle, which learns from all labels, is {study.oracle}."
+    )
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+
+
+def _alert(results: StudyResults) -> str:
+    counts = Counter(results.states[run.key()] for run in results.runs)
+    missing = [f"{count} {state}" for state, count in counts.items() if state != "done"]
+    if not missing:
+        return ""
+    state = "Finished but for what was skipped" if results.is_complete else "Unfinished"
+    return (
+        f"{state}: {len(results.runs) - counts['done']} of {len(results.runs)} runs are missing "
+        f"({', '.join(missing)}). Cells with fewer trials than planned say so."
+    )
+
+
+def _told(results: StudyResults) -> str:
+    told = [f"{name}: {', '.join(words)}" for name, words in results.told.items() if name != results.study.oracle]
+    return f"† Told more than single positives: {'; '.join(told)}." if told else ""
+
+
+def _tiles(results: StudyResults, shown: Sequence[MetricComparison]) -> list[tuple[str, str]]:
+    """The study in four numbers."""
+    n_done = sum(state == "done" for state in results.states.values())
+    tiles = [(_grouped(n_done), f"of {_grouped(len(results.runs))} runs are finished")]
+    metric = primary_metric(results.study)
+    test = next(each.friedman for each in shown if each.metric == metric)
+    if test is not None:
+        rank = min(test.mean_ranks.values())
+        names = [results.heading(name).text for name, each in test.mean_ranks.items() if each == rank]
+        text = f"best mean rank in {METRICS[metric].title.lower()}: {rank:.2f}, of {len(test.mean_ranks)} methods"
+        tiles.append((", ".join(names), text))
+    counts = scores.count_verdicts(shown)
+    total = sum(counts.values())
+    if total:
+        text = f"of {total} printed numbers lie within two standard deviations of ours; better here: {counts['better']}"
+        tiles.append((percent(counts["within"] / total), f"{text}, worse: {counts['worse']}"))
+    hours, devices = facts.machine_hours(results)
+    if devices:
+        amount = f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
+        tiles.append((amount, f"of training on {'; '.join(devices)}"))
+    return tiles
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}".replace(",", " ")

@@ -1,0 +1,432 @@
+"""Choice and tables of a study, on results made by hand."""
+
+import csv
+import dataclasses
+import io
+import math
+from collections import Counter
+
+import pytest
+
+from onepos.benchmark.paper import PaperCell, paper_value
+from onepos.benchmark.statistics import Summary
+from onepos.benchmark.store import Store
+from onepos.benchmark.study import Budget, Selection
+from onepos.benchmark.study_file import read_study
+from onepos.metrics import METRICS
+from onepos.report import study_facts as facts
+from onepos.report import study_scores as scores
+from onepos.report import study_significance as significance
+from onepos.report.study_comparison import compare_methods
+from onepos.report.study_regret import regret_tables
+from onepos.report.study_tables import Cell, StudyResults, StudyTable, choose, compare, printed_value, read_results
+
+FIVE = ("hamming_loss", "coverage", "average_precision", "ranking_loss", "one_error")
+
+
+def make_study(**changes):
+    """Two data sets; floor, oracle and the paper's method; four configurations in two trials."""
+    return dataclasses.replace(read_study("smoke"), **changes)
+
+
+def make_result(validation, test, **more):
+    """A number stands for all metrics."""
+    if not isinstance(validation, dict):
+        validation = dict.fromkeys(METRICS, validation)
+    if not isinstance(test, dict):
+        test = dict.fromkeys(METRICS, test)
+    timing = {"seconds_per_epoch": 0.5, "seconds": 2.0, "stack": 4, "device": "a box", "memory_bytes": 3 << 20}
+    plain = {"best_epoch": 1, "n_epochs": 4, "diverged": False, "criteria": {}, "privileged": []}
+    priors = {"prior": None, "true_prior": None, "n_labels": 2, "cardinality": 0.75, "prior_error": None}
+    return {"validation": validation, "test": test, "timing": timing, **plain, **priors, **more}
+
+
+def make_results(study, give):
+    """`give(run)` is a result, or None for a run that is missing."""
+    runs = tuple(study.runs())
+    finished = tuple((run, result) for run in runs if (result := give(run)) is not None)
+    done = {run.key() for run, _ in finished}
+    states = {run.key(): "done" if run.key() in done else "waiting" for run in runs}
+    return StudyResults(study, runs, finished, states, {})
+
+
+def by_method(numbers, validation=0.5):
+    """All configurations alike: method → score in trial 0 and 1."""
+    return lambda run: make_result(validation, numbers[run.method][run.trial])
+
+
+def text_of(table, row, column):
+    """The flat text of a cell, by the heads of its row and column."""
+    (found,) = (cells for cells in table.rows if cells[0].text == row)
+    return found[table.header.index(column)].flat()
+
+
+def cell_of(table, row, column):
+    (found,) = (cells for cells in table.rows if cells[0].text == row)
+    return found[table.header.index(column)]
+
+
+# Choice.
+
+
+def chosen_configuration(study, numbers, **options):
+    """Of the first data set, floor and trial; `numbers` are results by configuration."""
+    runs = [run for run in study.runs() if (run.dataset, run.method, run.trial) == ("digit-scenes", "an", 0)]
+    chosen = choose(study, zip(runs, numbers, strict=False), **options)
+    return chosen["digit-scenes", "an", 0][0].configuration if chosen else None
+
+
+def test_validation_decides_and_test_scores_do_not():
+    numbers = [make_result(v, t) for v, t in [(0.7, 0.9), (0.8, 0.1), (0.6, 1.0), (0.8, 1.0)]]
+    assert chosen_configuration(make_study(), numbers) == 1
+    for number in numbers:
+        del number["test"]
+    assert chosen_configuration(make_study(), numbers) == 1
+
+
+def test_of_a_loss_the_least_is_the_best():
+    study = make_study(selection=Selection("ranking_loss", "full"))
+    assert chosen_configuration(study, [make_result(v, 0) for v in (0.4, 0.2, 0.3)]) == 1
+
+
+def test_what_diverged_or_lacks_its_number_can_not_be_chosen():
+    lost = make_result(0.9, 1.0, diverged=True)
+    empty = make_result(dict.fromkeys(METRICS), dict.fromkeys(METRICS))
+    assert chosen_configuration(make_study(), [lost, empty, make_result(0.1, 0.0)]) == 2
+    assert chosen_configuration(make_study(), [lost, empty]) is None
+
+
+@pytest.mark.parametrize(
+    ("best", "expected"),
+    [
+        ((3, 1, 1, 1, 3), 1),  # most votes
+        ((2, 1, 0, 1, 2), 2),  # two each: the one met first
+        ((0, 1, 2, 3, 3), 3),
+        ((0, 1, 2, 3, 4), 2),  # all differ: average precision
+    ],
+)
+def test_configurations_are_voted_for_as_epochs_are(best, expected):
+    study = make_study(selection=Selection("majority", "full"), budget=Budget(4, 2, 8))
+    numbers = []
+    for configuration in range(5):
+        wins = {name: configuration == winner for name, winner in zip(FIVE, best, strict=True)}
+        values = {name: 0.9 if wins[name] == METRICS[name].greater_is_better else 0.1 for name in FIVE}
+        numbers.append(make_result(values, 0))
+    assert chosen_configuration(study, numbers) == expected
+
+
+def test_a_criterion_is_followed_in_its_direction():
+    numbers = [make_result(v, 0, criteria={"pu_risk": r}) for v, r in [(0.9, 0.5), (0.1, 0.3), (0.5, 0.4)]]
+    assert chosen_configuration(make_study(), numbers, selection=Selection("pu_risk", "single-positive")) == 1
+    for number in numbers:
+        number["criteria"] = {"average_precision": number["criteria"]["pu_risk"]}
+    # The metric of the study has no criterion of its own: it needs all labels.
+    assert chosen_configuration(make_study(selection=Selection("macro_f1", "single-positive")), numbers) == 0
+
+
+# The paper.
+
+
+def test_printed_numbers_come_in_our_units():
+    assert printed_value("map", "voc", "an").mean == pytest.approx(paper_value("map", "voc", "an").mean / 100)
+    assert printed_value("hamming_loss", "yeast", "an") == paper_value("hamming_loss", "yeast", "an")
+    assert printed_value("map", "yeast", "an") is None
+
+
+def test_two_standard_deviations_are_within():
+    printed = PaperCell(0.5, 0.01)
+    assert compare(Summary(0.52, 0.001, 5), printed, greater_is_better=True) == "within"
+    assert compare(Summary(0.53, 0.001, 5), printed, greater_is_better=True) == "better"
+    assert compare(Summary(0.53, 0.001, 5), printed, greater_is_better=False) == "worse"
+    assert compare(Summary(0.55, 0.03, 5), printed, greater_is_better=True) == "within"
+    assert compare(Summary(0.47, math.nan, 1), PaperCell(0.5, None), greater_is_better=True) == "worse"
+
+
+# Scores.
+
+
+def test_cells_hold_mean_std_rank_and_the_printed_number():
+    results = make_results(make_study(), by_method({"an": (0.3, 0.5), "crisp": (0.16, 0.18), "full": (0.1, 0.1)}))
+    table = scores.scores_table(compare_methods(results, "ranking_loss"))
+    assert text_of(table, "an", "digit-scenes") == "0.400 ± 0.141 (2)"
+    assert text_of(table, "an", "yeast") == "0.400 ± 0.141 (2) [paper 0.383, +0.017]"
+    assert text_of(table, "crisp", "yeast") == "0.170 ± 0.014 (1) [paper 0.164, +0.006]"
+    assert text_of(table, "full", "yeast") == "0.100 ± 0.000"
+    assert [cell_of(table, name, "yeast").is_best for name in ("an", "crisp", "full")] == [False, True, False]
+    assert text_of(table, "crisp", "Mean rank") == "1.00"
+    assert [row[0].flat() for row in table.rows] == ["an (floor)", "crisp", "full (oracle)"]
+
+
+def test_of_a_gain_the_greatest_is_bold_and_equal_as_shown_is_equal():
+    results = make_results(make_study(), by_method({"an": (0.7, 0.7), "crisp": (0.7001, 0.7001), "full": (0.7, 0.7)}))
+    each = compare_methods(results, "map")
+    table = scores.scores_table(each)
+    assert [cell_of(table, name, "yeast").is_best for name in ("an", "crisp", "full")] == [True, True, False]
+    assert each.ranks["yeast"] == {"crisp": 1.0, "an": 2.0}
+
+
+def test_what_is_better_or_worse_than_printed_is_said():
+    results = make_results(make_study(), by_method({"an": (0.1, 0.1), "crisp": (0.9, 0.9), "full": (0.1, 0.1)}))
+    each = compare_methods(results, "ranking_loss")
+    table = scores.scores_table(each)
+    assert text_of(table, "an", "yeast").endswith("[paper 0.383, −0.283 better]")
+    assert text_of(table, "crisp", "yeast").endswith("[paper 0.164, +0.736 worse]")
+    assert scores.count_verdicts([each]) == {"within": 0, "better": 1, "worse": 1}
+
+
+def test_missing_trials_are_told_and_missing_cells_stay_empty():
+    full = by_method({"an": (0.3, 0.5), "crisp": (0.2, 0.2), "full": (0.1, 0.1)})
+
+    def give(run):
+        is_gone = run.method == "crisp" and run.dataset == "yeast"
+        is_short = run.method == "an" and run.dataset == "yeast" and run.trial == 0
+        return None if is_gone or is_short else full(run)
+
+    results = make_results(make_study(), give)
+    each = compare_methods(results, "ranking_loss")
+    table = scores.scores_table(each)
+    assert not results.is_complete
+    assert text_of(table, "crisp", "yeast") == "– [paper 0.164]"
+    assert text_of(table, "an", "yeast").startswith("0.500 (1) [1 of 2 trials; paper")
+    assert each.friedman is None
+    assert text_of(table, "an", "Mean rank") == "–"
+    assert not any(row[2].is_best for row in table.rows)  # no contest
+
+
+def test_a_number_that_can_not_be_right_has_a_question_mark():
+    study = make_study(datasets=("scene", "yeast"))
+    results = make_results(study, by_method({"an": (0.3, 0.5), "crisp": (0.1, 0.1), "full": (0.1, 0.1)}))
+    table = scores.scores_table(compare_methods(results, "coverage"))
+    assert "paper 0.082?" in text_of(table, "crisp", "scene")
+    assert "?" not in text_of(table, "crisp", "yeast")
+    assert "crisp on scene: coverage 0.082" in table.about
+
+
+def test_methods_that_were_told_something_are_marked():
+    def give(run):
+        words = {"an": [], "crisp": ["validation labels"], "full": ["full labels"]}
+        return make_result(0.5, 0.5, privileged=words[run.method])
+
+    results = make_results(make_study(), give)
+    assert [results.heading(name).flat() for name in results.study.methods] == [
+        "an (floor)",
+        "crisp †",
+        "full (oracle)",
+    ]
+    assert results.told["crisp"] == ("validation labels",)
+
+
+# Tests, shares, budgets.
+
+
+def test_wilcoxon_beside_the_printed_one():
+    study = make_study(datasets=("image", "scene", "yeast", "corel5k", "mirflickr", "delicious"))
+    shift = {name: 0.01 * k for k, name in enumerate(study.datasets)}
+
+    def give(run):
+        score = {"an": 0.5, "crisp": 0.4 - shift[run.dataset], "full": 0.1}[run.method]
+        return make_result(0.5, score)
+
+    results = make_results(study, give)
+    each = compare_methods(results, "ranking_loss")
+    table = significance.wilcoxon_table([each, compare_methods(results, "map")])
+    assert [row[0].text for row in table.rows] == ["an"]
+    assert text_of(table, "an", "Ranking loss") == "win 0.0313 [paper win 0.0313]"
+    assert text_of(table, "an", "mAP") == "loss 0.0313"  # the same numbers, of which the greatest is the best
+    assert text_of(significance.friedman_table([each]), "Ranking loss ↓", "Chi-square") == "6.00"
+    assert text_of(scores.overview_table([each]), "crisp", "All") == "1.00"
+
+
+def test_without_the_papers_method_there_is_no_such_test():
+    study = make_study(methods=("an", "wan", "full"), method_space={}, parameters={})
+    results = make_results(study, by_method({"an": (0.3, 0.3), "wan": (0.2, 0.2), "full": (0.1, 0.1)}))
+    assert significance.wilcoxon_table([compare_methods(results, "map")]) is None
+
+
+def test_wins_are_counted_by_data_set():
+    def give(run):
+        better = 0.4 if run.dataset == "yeast" else 0.0
+        return make_result(0.5, {"an": 0.5, "crisp": 0.5 + better, "full": 0.9}[run.method] + 0.01 * run.trial)
+
+    table = significance.record_table(compare_methods(make_results(make_study(), give), "map"))
+    assert text_of(table, "crisp", "an") == "1/1/0"
+    assert text_of(table, "an", "crisp") == "0/1/1"
+    assert text_of(table, "crisp", "All") == "1/1/0"
+
+
+@pytest.mark.parametrize(("split", "expected"), [("fixed", "2/0/0"), ("new", "0/2/0")])
+def test_splits_that_share_rows_make_wins_harder(split, expected):
+    """Differences 0.125 and 0.145: t = 13.5 as they stand, 12.1 corrected, 12.7 needed."""
+    numbers = {"an": (0.5, 0.5), "crisp": (0.625, 0.645), "full": (0.9, 0.9)}
+    results = make_results(make_study(split=split), by_method(numbers))
+    assert text_of(significance.record_table(compare_methods(results, "map")), "crisp", "an") == expected
+
+
+def test_half_of_the_way():
+    results = make_results(make_study(), by_method({"an": (0.5, 0.6), "crisp": (0.3, 0.4), "full": (0.1, 0.2)}))
+    each = compare_methods(results, "ranking_loss")
+    assert text_of(significance.share_table(each), "crisp", "yeast") == "50 %"
+    assert text_of(significance.share_table(each), "Distance", "yeast").startswith("0.400")
+    assert text_of(significance.share_overview([each]), "crisp", "Ranking loss") == "50 %"
+    upside_down = compare_methods(results, "map")  # here the floor is better than the oracle
+    assert text_of(significance.share_overview([upside_down]), "crisp", "mAP") == "–"
+
+
+def test_rank_by_budget():
+    """The floor starts well; the paper's method has its best configuration third."""
+
+    def give(run):
+        good = {"an": [0.6, 0.5, 0.5, 0.5], "crisp": [0.4, 0.4, 0.9, 0.4], "full": [1.0] * 4}
+        score = good[run.method][run.configuration]
+        return make_result(score, score)
+
+    results = make_results(make_study(), give)
+    ranks = scores.budget_ranks(results)
+    assert ranks == {1: {"an": 1, "crisp": 2}, 2: {"an": 1, "crisp": 2}, 4: {"an": 2, "crisp": 1}}
+    table = scores.budget_table(results, ranks)
+    assert [row[0].text for row in table.rows] == ["crisp", "an"]
+    assert text_of(table, "crisp", "4") == "1.00"
+
+
+def test_cells_in_long_format():
+    results = make_results(make_study(), by_method({"an": (0.5, 0.6), "crisp": (0.3, 0.4), "full": (0.1, 0.2)}))
+    each = compare_methods(results, "ranking_loss")
+    rows = list(csv.DictReader(io.StringIO(scores.cells_csv(results, [each]))))
+    assert len(rows) == 2 * 3
+    (row,) = (row for row in rows if (row["dataset"], row["method"]) == ("yeast", "crisp"))
+    assert float(row["mean"]) == pytest.approx(0.35)
+    assert float(row["std"]) == pytest.approx(math.sqrt(0.005))
+    assert (row["n_trials"], row["rank"], row["role"], row["paper_mean"]) == ("2", "1.0", "method", "0.164")
+    assert float(row["difference"]) == pytest.approx(0.186)
+    assert float(row["share_closed"]) == pytest.approx(0.5)
+    assert row["verdict"] == "worse"
+    (row,) = (row for row in rows if (row["dataset"], row["method"]) == ("digit-scenes", "full"))
+    assert (row["rank"], row["paper_mean"], row["verdict"], row["role"]) == ("", "", "", "oracle")
+
+
+# Facts.
+
+
+def test_states_and_reasons_of_a_store(tmp_path):
+    study, store = make_study(), Store(tmp_path)
+    store.keep_study(study)
+    runs = study.runs()
+    for run in runs[:5]:
+        store.save(run, make_result(0.5, 0.5, diverged=run.configuration == 1))
+    store.fail(runs[5], RuntimeError("out of memory"))
+    store.skip(runs[6], "it needs more")
+    store.save(dataclasses.replace(runs[0], seed=99), make_result(1.0, 1.0))  # of no study
+    results = read_results(tmp_path)
+    assert [run for run, _ in results.finished] == runs[:5]
+    table = facts.state_table(results)
+    numbers = {name: text_of(table, "all", name) for name in table.header[1:]}
+    expected = {"planned": 48, "done": 5, "failed": 1, "skipped": 1, "waiting": 41, "running": 0, "stale": 0}
+    assert numbers == {name: str(value) for name, value in expected.items()} | {"diverged": "2", "hours": "0.00"}
+    reasons = [[cell.text for cell in row] for row in facts.reason_table(results).rows]
+    where = f"{runs[5].method} on {runs[5].dataset}"
+    assert reasons == [["failed", "1", "RuntimeError: out of memory", where], ["skipped", "1", "it needs more", where]]
+    assert text_of(facts.device_table(results), "a box", "Runs") == "5"
+    assert facts.machine_hours(results) == (pytest.approx(10 / 3600), ["a box"])
+
+
+def test_costs_as_ratios():
+    def give(run):
+        result = make_result(0.5, 0.5)
+        result["timing"] |= {"seconds": {"an": 2.0, "crisp": 5.0, "full": 0.25}[run.method]}
+        return result
+
+    table = facts.cost_table(make_results(make_study(), give))
+    assert text_of(table, "crisp", "yeast") == "5.0 s [× 2.5, 3 MiB]"
+    assert text_of(table, "full", "yeast") == "250 ms [× 0.1, 3 MiB]"
+
+
+def test_settings_that_won():
+    """Trial 0 takes configuration 0, trial 1 takes configuration 2."""
+    study = make_study()
+    results = make_results(study, lambda run: make_result(float(run.configuration == 2 * run.trial), 0.5))
+    runs = [run for run, _ in results.chosen.values() if (run.dataset, run.method) == ("yeast", "crisp")]
+    assert sorted(run.configuration for run in runs) == [0, 2]
+    table = facts.settings_table(results, "yeast")
+    low, high = sorted(run.lr for run in runs)
+    assert text_of(table, "crisp", "Learning rate") == f"{(low + high) / 2:.2g} [{low:.2g} to {high:.2g}]"
+    sizes = Counter(run.batch_size for run in runs)
+    first, *others = (f"{size} ×{count}" for size, count in sizes.most_common())
+    assert text_of(table, "crisp", "Batch size") == (f"{first} [{others[0]}]" if others else first.split()[0])
+    assert text_of(table, "crisp", "Own parameters").startswith("lam ")
+    assert text_of(table, "an", "Own parameters") == "–"
+    assert text_of(table, "an", "Epoch") == "1 [of 4]"
+    assert facts.settings_table(make_results(study, lambda run: None)) is None
+
+
+def test_prior_errors_of_methods_that_have_them():
+    def give(run):
+        return make_result(
+            0.5, 0.5, prior_error={"an": None, "crisp": 0.1 + 0.2 * run.trial, "wan": 0.4, "full": 0.2}[run.method]
+        )
+
+    study = make_study(methods=("an", "crisp", "wan", "full"))
+    table = facts.prior_table(make_results(study, give))
+    assert [row[0].text for row in table.rows] == ["crisp", "wan", "full"]
+    assert text_of(table, "crisp", "yeast") == "0.200 ± 0.141"
+    assert [row[2].is_best for row in table.rows] == [True, False, False]  # the oracle has no part in the contest
+    assert facts.prior_table(make_results(make_study(), lambda run: make_result(0.5, 0.5))) is None
+
+
+def test_data_beside_the_papers():
+    table = facts.dataset_table(make_results(make_study(), lambda run: make_result(0.5, 0.5)))
+    assert text_of(table, "yeast", "Rows") == "2417 [paper 2417]"
+    assert cell_of(table, "yeast", "Labels") == Cell("2", notes=(("paper 14", "warning"),))  # two are told here
+    assert text_of(table, "yeast", "Labels per row") == "0.75"
+    assert text_of(table, "digit-scenes", "Rows") == "6000"
+    assert (text_of(table, "yeast", "Configurations"), text_of(table, "yeast", "Trials")) == ("4", "2")
+
+
+def test_regret_of_a_criterion():
+    """Full labels choose configuration 0; the risk chooses 1 in trial 0, and right in trial 1."""
+
+    def give(run):
+        test = [0.8, 0.7, 0.6, 0.5][run.configuration]
+        wrong = abs(run.configuration - (1 - run.trial))
+        return make_result(1.0 - run.configuration / 10, test, criteria={"pu_risk": wrong, "likelihood": test})
+
+    first, second = regret_tables(make_results(make_study(), give))
+    assert [row[0].text for row in first.rows] == ["likelihood", "pu_risk", "at random"]
+    assert text_of(first, "likelihood", "All") == "0.00 ± 0.00"
+    assert text_of(first, "pu_risk", "yeast") == "5.00 ± 5.77"  # 10 and 0 points, in two methods each
+    assert text_of(first, "at random", "All") == "15.00 ± 0.00"
+    assert cell_of(first, "likelihood", "yeast").is_best
+    assert "average precision" in first.title
+    assert "mAP" in second.title
+    assert regret_tables(make_results(make_study(), lambda run: make_result(0.5, 0.5))) == []
+
+
+def test_regret_of_a_loss_and_without_what_diverged():
+    """Configuration 3 diverged, and is not among those to take at random."""
+
+    def give(run):
+        test = [0.2, 0.3, 0.4, 0.9][run.configuration]
+        return make_result(test, test, criteria={"likelihood": run.configuration}, diverged=run.configuration == 3)
+
+    study = make_study(selection=Selection("ranking_loss", "full"))
+    first, _ = regret_tables(make_results(study, give))
+    assert text_of(first, "likelihood", "All") == "20.00 ± 0.00"
+    assert text_of(first, "at random", "All") == "10.00 ± 0.00"
+
+
+def test_chosen_runs_one_by_one():
+    results = make_results(make_study(), by_method({"an": (0.5, 0.6), "crisp": (0.3, 0.4), "full": (0.1, 0.2)}))
+    rows = list(csv.DictReader(io.StringIO(facts.trials_csv(results))))
+    assert len(rows) == 2 * 3 * 2
+    found = {(row["dataset"], row["method"], row["trial"]): float(row["map"]) for row in rows}
+    assert found["yeast", "crisp", "1"] == 0.4
+    assert {row["configuration"] for row in rows} == {"0"}
+
+
+def test_a_table_in_three_formats():
+    notes = (("paper 0.1", "worse"), ("1 of 2 trials", "warning"))
+    table = StudyTable("x", "X", ["Method", "a_b"], [[Cell("m", "floor"), Cell("0.5", "1", notes, is_best=True)]])
+    flat = "0.5 (1) [paper 0.1 worse; 1 of 2 trials]"
+    assert table.markdown().splitlines()[-1] == f"| m (floor) | **{flat}** |"
+    assert rf"m (floor) & \textbf{{{flat}}} \\" in table.latex()
+    assert r"a\_b" in table.latex()
+    assert list(csv.reader(io.StringIO(table.csv()))) == [["Method", "a_b"], ["m (floor)", flat]]
