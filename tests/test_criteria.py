@@ -14,8 +14,9 @@ from onepos.criteria import (
     assume_negative,
     likelihood,
     log_probability,
+    micro_auc,
+    pooled_precision,
     pu_risk,
-    ranking_loss,
     recall_at,
 )
 from onepos.protocol import draw_single_positive
@@ -192,11 +193,61 @@ def test_without_priors_the_risk_assumes_negatives():
     assert aligned_likelihood(observed, logits, np.full(6, np.nan)) == likelihood(observed, logits)
 
 
-def test_ranks_of_the_known_label():
+def test_metrics_of_the_known_label():
     observed = [[0, 1, 0, 0], [1, 0, 0, 0]]
     logits = [[3.0, 2.0, 2.0, 1.0], [9.0, 1.0, 1.0, 1.0]]
     assert CRITERIA["average_precision"].function(observed, logits, None) == pytest.approx((1 / 3 + 1) / 2)
-    assert ranking_loss(observed, logits) == pytest.approx((2 / 3 + 0) / 2)
+    assert CRITERIA["ranking_loss"].function(observed, logits, None) == pytest.approx((2 / 3 + 0) / 2)
+    assert CRITERIA["map"].function(observed, logits, None) == 1
+
+
+def naive_pooled_precision(observed, logits):
+    """Rank by rank; tied labels stand at each of their places alike."""
+    n, c = logits.shape
+    share = np.zeros(c)
+    for y, g in zip(observed, logits, strict=True):
+        for j in np.flatnonzero(y):
+            places = [k for k in range(c) if (g > g[j]).sum() <= k < (g >= g[j]).sum()]
+            share[places] += 1 / len(places) / y.sum() / n
+    return sum(share[k] * share[: k + 1].sum() / (k + 1) for k in range(c))
+
+
+def naive_micro_auc(observed, logits):
+    wins = []
+    for i, j in np.argwhere(observed == 1):
+        others = logits[observed == 0]
+        wins.append(np.mean([(logits[i, j] > x) + (logits[i, j] == x) / 2 for x in others]))
+    return np.mean(wins)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_pooled_criteria_equal_the_naive_loops(seed, tied):
+    observed, logits = random_case(seed)
+    logits = np.round(logits / 2) if tied else logits
+    assert pooled_precision(observed, logits) == pytest.approx(naive_pooled_precision(observed, logits))
+    assert micro_auc(observed, logits) == pytest.approx(naive_micro_auc(observed, logits))
+    observed[0, :3] = 1  # several of one row
+    assert pooled_precision(observed, logits) == pytest.approx(naive_pooled_precision(observed, logits))
+
+
+def test_pooled_precision_is_average_precision_where_rows_have_equal_labels():
+    """Each row holds the same number of labels at the same ranks: nothing is lost by pooling."""
+    rng = np.random.default_rng(0)
+    places = np.array([0, 1, 4])
+    logits = rng.normal(size=(50, 7))
+    Y = np.zeros((50, 7), np.uint8)
+    np.put_along_axis(Y, np.argsort(-logits, 1)[:, places], 1, 1)
+    every_draw = np.vstack([Y * (np.cumsum(Y, 1) == k) for k in (1, 2, 3)])
+    found = 3 * pooled_precision(every_draw, np.tile(logits, (3, 1)))
+    assert found == pytest.approx(metrics.average_precision(Y, logits))
+
+
+@pytest.mark.parametrize("name", ["pooled_precision", "micro_auc", "average_precision", "ranking_loss", "map"])
+def test_only_the_order_counts(name):
+    function = CRITERIA[name].function
+    observed, logits = random_case(12)
+    assert function(observed, np.exp(logits) * 3 - 5, None) == pytest.approx(function(observed, logits, None))
 
 
 def test_what_recall_and_rank_are_in_expectation():
@@ -213,7 +264,7 @@ def test_what_recall_and_rank_are_in_expectation():
     for y, drawn, g in each:
         if y.sum() < 7:
             pairs = metrics.ranking_loss([y], g[:1]) * (7 - y.sum())  # wrong ones, per label of the row
-            assert ranking_loss(drawn, g) * 6 == pytest.approx(pairs + (y.sum() - 1) / 2)
+            assert CRITERIA["ranking_loss"].function(drawn, g, None) * 6 == pytest.approx(pairs + (y.sum() - 1) / 2)
 
 
 @pytest.mark.parametrize("name", ["likelihood", "aligned_likelihood", "recall_at_1", "recall_at_3"])
@@ -232,7 +283,7 @@ def test_rows_without_a_known_label(name):
     observed, logits = random_case(7)
     with_more = np.vstack([observed, np.zeros((3, 6), np.uint8)]), np.vstack([logits, np.full((3, 6), -2.0)])
     same = function(*with_more, None) == pytest.approx(function(observed, logits, None))
-    assert same != (name in ("pu_risk", "assume_negative"))
+    assert same != (name in ("pu_risk", "assume_negative", "micro_auc", "map"))
 
 
 @pytest.mark.parametrize("name", CRITERIA)

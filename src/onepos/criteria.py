@@ -119,18 +119,28 @@ def assume_negative(observed: Any, logits: ArrayLike, prior: ArrayLike | None = 
     return float((np.logaddexp(0, values) - values * observed).sum() / len(values)) if len(values) else float("nan")
 
 
-def average_precision(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None) -> float:
-    """`metrics.average_precision` with γ for the only label: the mean of 1/rank of γ. It does not look at `prior`."""
-    return metrics.average_precision(*_check(observed, logits))
+def pooled_precision(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None) -> float:
+    """Σ_k r_k·R_k/k: average precision, up to a factor, with the precision at rank k pooled over the rows.
 
+    r_k is the share of rows whose γ has rank k, and R_k = r_1 + … + r_k is `recall_at` k. Average precision is, over
+    the draw, the mean of the precision at the rank of γ. That precision is not known row by row, but on average over
+    rows: m·R_k/k at rank k, if rows have m labels each. The factor m is the same for all models and left out, so no
+    prior is needed. Tied labels share their ranks.
 
-def ranking_loss(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None) -> float:
-    """`metrics.ranking_loss` with γ for the only label: the share of the others ranked above it, ties included.
-
-    In expectation over the draw it is, up to a constant, the number of wrong pairs per label of the row, all of its
-    labels known. It does not look at `prior`.
+    Examples:
+        >>> pooled_precision([[1, 0, 0], [0, 1, 0]], [[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])  # (1/2 · 1/2)/1 + (1/2 · 1)/2
+        0.5
     """
-    return metrics.ranking_loss(*_check(observed, logits))
+    observed, values = _check(observed, logits)
+    rows, labels = np.nonzero(observed)
+    if len(rows) == 0:
+        return float("nan")
+    n_above, n_tied = _places(values, rows, labels)
+    weight = 1 / (n_tied * np.bincount(rows)[rows] * len(np.unique(rows)))
+    size = values.shape[1] + 1
+    begins, ends = np.bincount(n_above, weight, size), np.bincount(n_above + n_tied, weight, size)
+    share = np.cumsum(begins - ends)[:-1]
+    return float((share * np.cumsum(share) / np.arange(1, size)).sum())
 
 
 def micro_auc(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None) -> float:
@@ -154,6 +164,15 @@ def micro_auc(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None) 
     return _mean_over_rows(n_below / len(others), rows)
 
 
+def metric_of_known(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None, *, metric: str) -> float:
+    """A metric of METRICS, as if the known labels were all there are. It does not look at `prior`.
+
+    Average precision is then the mean of 1/rank of γ. Ranking loss is the share of the other labels ranked above γ: in
+    expectation over the draw, up to a constant, the number of wrong pairs per label of the row, all labels known.
+    """
+    return metrics.METRICS[metric].function(*_check(observed, logits))
+
+
 class Criterion(NamedTuple):
     """One row of the table of criteria.
 
@@ -169,13 +188,19 @@ class Criterion(NamedTuple):
 
 
 CRITERIA: dict[str, Criterion] = {
-    "micro_auc": Criterion(micro_auc, True, "how often the known label scores higher than one not known, of any row"),
+    "pooled_precision": Criterion(pooled_precision, True, "average precision from the ranks of the known labels"),
+    "micro_auc": Criterion(micro_auc, True, "how often a known label scores higher than another, of any row"),
     "likelihood": Criterion(likelihood, True, "log-likelihood of the known label"),
     "aligned_likelihood": Criterion(aligned_likelihood, True, "the same, with mean scores held to the class priors"),
     "pu_risk": Criterion(pu_risk, False, "non-negative positive-unlabelled risk with the class priors"),
     "assume_negative": Criterion(assume_negative, False, "cross-entropy with all other labels taken for absent"),
-    "average_precision": Criterion(average_precision, True, "mean reciprocal rank of the known label"),
-    "ranking_loss": Criterion(ranking_loss, False, "share of labels ranked above the known one"),
+    "average_precision": Criterion(
+        partial(metric_of_known, metric="average_precision"), True, "mean reciprocal rank of the known label"
+    ),
+    "ranking_loss": Criterion(
+        partial(metric_of_known, metric="ranking_loss"), False, "share of labels ranked above the known one"
+    ),
+    "map": Criterion(partial(metric_of_known, metric="map"), True, "mAP with all other labels taken for absent"),
     "recall_at_1": Criterion(partial(recall_at, k=1), True, "share of known labels with the highest score"),
     "recall_at_3": Criterion(partial(recall_at, k=3), True, "share of known labels among the 3 highest"),
     "recall_at_5": Criterion(partial(recall_at, k=5), True, "share of known labels among the 5 highest"),

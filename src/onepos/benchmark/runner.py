@@ -174,7 +174,9 @@ def _train_block(store: Store, runs: Sequence[Run], data: Dataset, device: str) 
 
 
 def _timing(history: History, seconds: float, n_stacked: int, device: str, memory: int) -> dict[str, Any]:
-    where = torch.cuda.get_device_name() if device.startswith("cuda") else f"{torch.get_num_threads()} threads"
+    threads = torch.get_num_threads()
+    on_cpu = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+    where = torch.cuda.get_device_name() if device.startswith("cuda") else on_cpu
     epochs = sorted(history.seconds)
     return {
         "seconds_per_epoch": float(f"{epochs[len(epochs) // 2]:.4g}") if epochs else None,

@@ -101,9 +101,9 @@ class CRISP(Method):
         if self.warming_up:
             return assume_negative(logits, observed)
         prior = self.class_prior.nan_to_num(0.0)
-        missed = (1 - torch.sigmoid(logits - self.lam * (1 - prior))) * observed  # (B, c)
+        missed = torch.sigmoid(self.lam * (1 - prior) - logits) * observed  # 1 − σ(g − λ(1−π)), (B, c)
         if self.normalise == "dataset":
-            positive = self.positive_weight / len(observed) * missed.sum(0)
+            positive = self.positive_weight * missed.mean(0)
         else:
             positive = missed.sum(0) / observed.sum(0).clamp(min=1)
         align = (torch.sigmoid(logits).mean(0) - prior).abs()
