@@ -26,7 +26,7 @@ from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.metrics import METRICS, evaluate
 from onepos.protocol import draw_single_positive, split
-from onepos.recipes import read_recipes
+from onepos.recipes import find_entry
 from onepos.stacking import train_many
 
 SHOWN = ["ranking_loss", "average_precision", "coverage", "hamming_loss", "one_error", "map", "macro_f1"]
@@ -43,8 +43,7 @@ def chance(data: Dataset, seed: int) -> dict[str, Any]:
 
 def with_recipe(data: Dataset, method: str, seed: int, epochs: int, device: str) -> dict[str, Any]:
     """One run with the settings that recipes.toml has for the method on this data set."""
-    entries = read_recipes().get(method, {})
-    recipe = entries.get(data.name, entries.get("*", {}))
+    recipe = find_entry(method, data.name)
     plan = {"batch_size": 32, "lr": 1e-3, "weight_decay": 0.0, "threshold": 0.5} | recipe.get("plan", {})
     run = Run(
         dataset=data.name,

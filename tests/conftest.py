@@ -35,3 +35,22 @@ def real_data():
         return load_dataset(name)
 
     return load
+
+
+@pytest.fixture
+def onepos(capsys, tmp_path, monkeypatch):
+    """onepos("fit", …) → (exit code, standard output, standard error), in an empty folder."""
+    from onepos import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments):
+        code = 0
+        try:
+            cli.main([str(argument) for argument in arguments])
+        except SystemExit as stop:
+            code = stop.code or 0
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run

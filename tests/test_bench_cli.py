@@ -1,10 +1,10 @@
 """`onepos bench` as a person uses it."""
 
 import json
+import os
 
 import pytest
 
-from onepos import cli
 from onepos.benchmark import runner
 
 STUDY = """
@@ -40,21 +40,10 @@ batch_size = { values = [256] }
 
 
 @pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """run("bench", …) → (exit code, standard output, standard error), in a folder with the file tiny.toml."""
-    monkeypatch.chdir(tmp_path)
+def run(onepos, tmp_path):
+    """The command, in a folder with the file tiny.toml."""
     (tmp_path / "tiny.toml").write_text(STUDY)
-
-    def run(*arguments):
-        code = 0
-        try:
-            cli.main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+    return onepos
 
 
 def test_run_status_report_pack(run, tmp_path):
@@ -88,9 +77,9 @@ def test_failed_runs_are_told_and_made_again(run, monkeypatch):
     assert code == 1
     assert "failed, 8 runs (digit-scenes, an," in out
     assert "RuntimeError: out of luck" in out
-    assert run("bench", "run", "tiny.toml", "--workers", 1, "--out", "here", "--quiet")[0] == 1, (
-        "not made again unasked"
-    )
+    code, out, err = run("bench", "run", "tiny.toml", "--workers", 1, "--out", "here", "--quiet")
+    assert (code, out) == (1, ""), "not made again unasked"
+    assert err == "error: 8 of 8 runs failed. See why: onepos bench status here\n"
     code, out, err = run("bench", "run", "tiny.toml", "--workers", 1, "--out", "here", "--quiet", "--retry")
     assert (code, out, err) == (0, "", "")
 
@@ -114,6 +103,8 @@ def test_without_any_full_label(run):
     ("arguments", "said"),
     [
         (["run", "fare"], "fair"),
+        (["run", "tiny.toml", "--out", "tiny.toml"], "tiny.toml must be a folder, or not exist yet; it is a file."),
+        (["run", "tiny.toml", "--device", "no-such"], "device must be 'auto', 'cpu', or an accelerator"),
         (["run", "tiny.toml", "--data", "scene"], "scene must be a data set of the study"),
         (["status", "nowhere"], "nowhere"),
         (["report", "nowhere"], "nowhere"),
@@ -125,3 +116,4 @@ def test_wrong_input_is_one_sentence(arguments, said, run):
     assert code == 2
     assert said in err
     assert "Traceback" not in err
+    assert not os.path.exists("results"), "nothing half-made is left behind"

@@ -11,26 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from onepos import cli
 from onepos.datasets import load_dataset, write_npz
 
 
 @pytest.fixture
-def run(capsys, tmp_path, monkeypatch):
-    """run("fit", …) → (exit code, standard output, standard error), in an empty folder."""
-    monkeypatch.chdir(tmp_path)
+def run(onepos, tmp_path, monkeypatch):
+    """The command, with no data sets at hand."""
     monkeypatch.setenv("ONEPOS_DATA", str(tmp_path / "data"))
-
-    def run(*arguments):
-        code = 0
-        try:
-            cli.main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            code = stop.code or 0
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+    return onepos
 
 
 @pytest.fixture

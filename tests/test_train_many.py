@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import onepos.stacking
+import onepos.training
 from onepos.backbones import make_backbone
 from onepos.method import Method
 from onepos.methods import AN, METHODS
@@ -324,18 +325,36 @@ def test_resumed_equals_uninterrupted(name, toy, tmp_path, monkeypatch):
             torch.testing.assert_close(task.learner.state_dict()[key], value, atol=0, rtol=0, equal_nan=True)
 
 
-def test_alone_resumes_too(toy, tmp_path):
+def test_alone_resumes_too(toy, tmp_path, monkeypatch):
     """What is not stacked has its checkpoint in the same folder."""
     tasks = toy_tasks(toy, "smile", n=2)
     expected = alone(tasks)
+    saved, save = [], onepos.training.save_checkpoint
 
-    def stop(k, history):
-        raise KeyboardInterrupt
+    def save_twice(*arguments):
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+        saved.append(save(*arguments))
 
-    with pytest.raises(KeyboardInterrupt):
-        train_many([dataclasses.replace(tasks[0], learner=copy.deepcopy(tasks[0].learner))], on_run=stop)
+    stopped = [dataclasses.replace(task, learner=copy.deepcopy(task.learner)) for task in tasks]
+    with monkeypatch.context() as patch:
+        patch.setattr(onepos.training, "save_checkpoint", save_twice)
+        with pytest.raises(KeyboardInterrupt):
+            train_many(stopped, checkpoints=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    epochs = []
+    monkeypatch.setattr(type(tasks[0].learner.method), "end_epoch", lambda self, train: epochs.append(self.epoch))
     assert_same(tasks, train_many(tasks, checkpoints=tmp_path), *expected, atol=0)
+    assert epochs == [2, 3, 4, 0, 1, 2, 3, 4, 5], "the first goes on where it was"
     assert not list(tmp_path.iterdir())
+
+
+def test_wrong_tasks(toy):
+    task = toy_tasks(toy)[0]
+    with pytest.raises(ValueError, match=r"samples and observed must have as many rows; got 45 and 44\."):
+        dataclasses.replace(task, observed=task.observed[:44])
+    with pytest.raises(ValueError, match=r"stack_size must be at least 1; got 0\. Leave it out to fit the memory\."):
+        train_many([task], stack_size=0)
 
 
 def test_each_run_is_reported_as_it_finishes(toy):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onepos.console import progress, show_json, show_table
+from onepos.console import complain, progress, show_json, show_table
 
 if TYPE_CHECKING:
     from onepos.benchmark.store import Status, Store
@@ -58,15 +58,15 @@ def bench_run(
     with progress(quiet or as_json) as advance:
 
         def show(status: Status) -> None:
-            finished = status.done + status.failed + status.skipped
-            advance(plan.name, finished - 1, len(runs))
+            advance(plan.name, status.settled - 1, len(runs))
 
         only = data.split(",") if data else None
         n_workers = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
-        run_study(plan, store, device=device, workers=n_workers, only=only, on_progress=show)
+        status = run_study(plan, store, device=device, workers=n_workers, only=only, on_progress=show)
     if not quiet:
         _show_status(store, runs, as_json)
-    if store.status(runs).failed:
+    if status.failed:
+        complain(f"{status.failed} of {len(runs)} runs failed. See why: onepos bench status {store.folder}")
         raise typer.Exit(1)
 
 
@@ -87,9 +87,8 @@ def bench_status(
         with progress(as_json) as advance:
             while True:
                 status = store.status(runs)
-                finished = status.done + status.failed + status.skipped
-                advance(f"{folder}", finished - 1, len(runs))
-                if finished == len(runs):
+                advance(f"{folder}", status.settled - 1, len(runs))
+                if status.settled == len(runs):
                     break
                 time.sleep(1)
     _show_status(store, runs, as_json)

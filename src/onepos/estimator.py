@@ -157,7 +157,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self.method_ = method.cpu()
         self.network_ = nn.Sequential(backbone.cpu(), method.head)
         logits = predict_logits(learner, samples)
-        self._set_priors(logits, observed)
+        self.class_prior_, self.class_prior_interval_ = self.method_.final_prior(logits, observed)
         probability = torch.sigmoid(logits.double()).numpy()
         self.thresholds_ = make_thresholds(self.threshold, probability, self.class_prior_)
         return self
@@ -278,17 +278,6 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         X = self._read_rows(validation[0], reset=False)
         Y = read_full_labels(validation[1], X.shape[0], self.classes_)
         return Validation(as_samples(X, self.scaling_), Y, full=bool((Y.sum(1) > 1).any()))
-
-    def _set_priors(self, logits: torch.Tensor, observed: npt.NDArray[np.uint8]) -> None:
-        """Estimated from the scores of the kept epoch, or as they were given to the method."""
-        own = self.method_.class_prior
-        if own is not None and self.method_.prior_is_given:
-            self.class_prior_ = own.double().numpy()
-            self.class_prior_interval_ = np.full((len(self.classes_), 2), np.nan)
-            return
-        estimate = self.method_.estimate_prior(logits, observed)
-        self.class_prior_ = estimate.prior
-        self.class_prior_interval_ = np.stack([estimate.lower, estimate.upper], axis=1)
 
 
 def _check_finite(X: Any) -> None:

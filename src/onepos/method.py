@@ -16,12 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
 from onepos.heads import LinearHead
-from onepos.priors import PriorEstimate, estimate_priors
+from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
 Memory = dict[str, Tensor]
 """New rows of per-row buffers, by buffer name: {"labels": (B, c)}."""
@@ -143,6 +144,14 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
         """Class priors from the scores of the trained network, for the report; a method may have settings for it."""
         return estimate_priors(logits, observed)
+
+    def final_prior(self, logits: Tensor, observed: Any) -> tuple[FloatArray, FloatArray]:
+        """What to report after training: priors (c,) and their interval (c, 2); of given priors there is none, NaN."""
+        if self.prior_is_given and self.class_prior is not None:
+            given = self.class_prior.double().cpu().numpy()
+            return given, np.full((len(given), 2), np.nan)
+        estimate = self.estimate_prior(logits, observed)
+        return estimate.prior, np.stack([estimate.lower, estimate.upper], axis=1)
 
     def end_epoch(self, train: TrainView) -> None:
         """After each epoch: revise what is remembered. By default nothing."""

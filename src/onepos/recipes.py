@@ -35,12 +35,17 @@ def find_recipe(method: str, dataset: str, Y: npt.NDArray[Any] | None = None) ->
         dataset: The name of the data set.
         Y: Full labels of the training rows, for recipes that need the mean number of labels per row.
     """
-    entries = read_recipes().get(method, {})
-    entry = entries.get(dataset, entries.get("*"))
-    if entry is None:
+    entry = find_entry(method, dataset)
+    if not entry:
         return Recipe()
     parameters = {name: resolve(value, method, Y) for name, value in entry.get("parameters", {}).items()}
     return Recipe(parameters, dict(entry.get("plan", {})), entry["source"])
+
+
+def find_entry(method: str, dataset: str) -> dict[str, Any]:
+    """The recipe as it stands in the file, with its placeholders; empty where there is none."""
+    entries = read_recipes().get(method, {})
+    return entries.get(dataset, entries.get("*", {}))
 
 
 @cache

@@ -80,6 +80,13 @@ class Task:
     plan: Plan
     validation: Validation | None = None
 
+    def __post_init__(self) -> None:
+        if len(self.samples) != len(self.observed):
+            raise ValueError(
+                f"samples and observed must have as many rows; got {len(self.samples)} and {len(self.observed)}. "
+                "Pass the labels of the same rows."
+            )
+
 
 def train_many(
     tasks: Sequence[Task],
@@ -106,6 +113,8 @@ def train_many(
     """
     if len({id(task.learner) for task in tasks}) < len(tasks):
         raise ValueError("each task must have a learner of its own; one is in two tasks. Copy it with copy.deepcopy.")
+    if stack_size is not None and stack_size < 1:
+        raise ValueError(f"stack_size must be at least 1; got {stack_size}. Leave it out to fit the memory.")
     histories = [History() for _ in tasks]
     for chunk in _stacks(tasks, stack_size):
         members = [tasks[k] for k in chunk]

@@ -272,6 +272,31 @@ def test_half_of_the_way():
     assert text_of(significance.share_overview([upside_down]), "crisp", "mAP") == "–"
 
 
+def test_a_share_over_fewer_data_sets_says_so_and_is_not_the_best():
+    numbers = {"an": (0.5, 0.6), "wan": (0.4, 0.5), "crisp": (0.3, 0.4), "full": (0.1, 0.2)}
+    give = by_method(numbers)
+    study = make_study(methods=("an", "wan", "crisp", "full"))
+    whole, partly = (
+        make_results(study, lambda run, k=k: None if (run.method, run.dataset) == ("crisp", k) else give(run))
+        for k in ("", "yeast")
+    )
+    table = significance.share_overview([compare_methods(whole, "ranking_loss")])
+    assert cell_of(table, "crisp", "Ranking loss").is_best
+    table = significance.share_overview([compare_methods(partly, "ranking_loss")])
+    assert cell_of(table, "crisp", "Ranking loss").flat() == "50 % [on 1 of 2]"
+    assert not cell_of(table, "crisp", "Ranking loss").is_best
+
+
+def test_times_are_compared_on_the_same_device_only():
+    def give(run):
+        where = "another box" if (run.method, run.dataset) == ("crisp", "yeast") else "a box"
+        return make_result(0.5, 0.5, timing={"seconds": 2.0, "device": where, "memory_bytes": 3 << 20})
+
+    table = facts.cost_table(make_results(make_study(), give))
+    assert text_of(table, "crisp", "digit-scenes") == "2.0 s [× 1.0, 3 MiB]"
+    assert text_of(table, "crisp", "yeast") == "2.0 s [3 MiB]"
+
+
 def test_rank_by_budget():
     """The floor starts well; the paper's method has its best configuration third."""
 

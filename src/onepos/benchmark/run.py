@@ -99,8 +99,7 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
 
 def why_not(run: Run) -> str | None:
     """Why a run can not be made, in a sentence; None if it can."""
-    placeholders = {name: value for name, value in run.parameters.items() if not str(value).startswith("$")}
-    needs = make_method(run.method, **placeholders).requires - {"full labels"}
+    needs = make_method(run.method, **run.parameters).requires - {"full labels"}
     if run.select_labels == "full":
         needs -= {"validation labels"}
     return f"{run.method} needs {', '.join(sorted(needs))}; this study offers none." if needs else None
@@ -130,9 +129,7 @@ def make_result(run: Run, trial: Trial, task: Task, history: History) -> dict[st
     if not finite:
         empty = dict.fromkeys(METRICS)
         return result | {"test": empty, "validation": empty, "criteria": {}, "prior": None, "prior_error": None}
-    own = method.class_prior
-    given = method.prior_is_given and own is not None
-    prior = own.double().cpu().numpy() if given else method.estimate_prior(logits, task.observed).prior  # type: ignore[union-attr]
+    prior, _ = method.final_prior(logits, task.observed)
     known = ~np.isnan(prior)
     true = trial.labels.mean(0)
     thresholds = make_thresholds(run.threshold, torch.sigmoid(logits).numpy(), prior)

@@ -19,6 +19,7 @@ from onepos.benchmark.run import Trial, make_result, make_task, make_trial, why_
 from onepos.benchmark.store import Status, Store
 from onepos.benchmark.study import Run, Study
 from onepos.datasets import Dataset, load_dataset
+from onepos.runtime import choose_device
 from onepos.stacking import bytes_per_run, train_many
 from onepos.training import History
 
@@ -58,12 +59,13 @@ def run_study(
         only: Data sets to work on, if not all of the study's; other machines may take the others.
         on_progress: Called now and then with the state of all runs.
     """
-    store.keep_study(study)
+    choose_device(device)
     names = tuple(study.datasets if only is None else only)
     for name in names:
         if name not in study.datasets:
             raise ValueError(f"{name} must be a data set of the study, one of {', '.join(study.datasets)}; it is not.")
         load_dataset(name)  # a file that is missing is said before the first run, not after hours
+    store.keep_study(study)
     if workers == 1:
         _work(study, store, names, device, block, on_progress)
     else:

@@ -60,6 +60,11 @@ class Status:
     stale: int = 0
     waiting: int = 0
 
+    @property
+    def settled(self) -> int:
+        """Runs with which there is nothing left to do."""
+        return self.done + self.failed + self.skipped
+
 
 class Store:
     """The results of a study in a folder.
@@ -78,7 +83,7 @@ class Store:
         """Write down what the folder is about; refuse where it is about something else."""
         path = self.folder / "study.toml"
         if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self._make_folder()
             write_atomically(path, write_study(study))
         kept = self.study()
         if kept != study:
@@ -147,7 +152,7 @@ class Store:
             raise ValueError(
                 f"{path} must be a file written by `onepos bench pack`; it can not be read ({error})."
             ) from error
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         if not (self.folder / "study.toml").exists():
             write_atomically(self.folder / "study.toml", study)
         (self.folder / "runs").mkdir(exist_ok=True)
@@ -250,6 +255,14 @@ class Store:
 
     def _keys(self, folder: str) -> list[str]:
         return [path.stem for path in (self.folder / folder).glob("*.json")]
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise ValueError(
+                f"{self.folder} must be a folder, or not exist yet; it is a file. Name another."
+            ) from error
 
     def _write(self, folder: str, run: Run, content: Mapping[str, Any]) -> None:
         path = self._path(folder, run.key())

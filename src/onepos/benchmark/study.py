@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from onepos.benchmark.grid import Axis, draw_points, hash_bits
-from onepos.recipes import read_recipes
+from onepos.recipes import find_entry
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,7 @@ class Study:
         ]
 
     def _fixed_parameters(self, dataset: str, method: str) -> dict[str, Any]:
-        entries = read_recipes().get(method, {}) if self.recipes else {}
-        entry = entries.get(dataset, entries.get("*", {}))
+        entry = find_entry(method, dataset) if self.recipes else {}
         return {**entry.get("parameters", {}), **self.parameters.get(method, {})}
 
 

@@ -89,6 +89,7 @@ def cost_table(results: StudyResults) -> StudyTable:
     for run, result in results.finished:
         timings.setdefault((run.dataset, run.method), []).append(result["timing"])
     seconds = {key: _median(each.get("seconds") for each in values) for key, values in timings.items()}
+    devices = {key: {each.get("device") for each in values} for key, values in timings.items()}
     memory = {key: _median(each.get("memory_bytes") for each in values) for key, values in timings.items()}
     rows = []
     for method in results.study.methods:
@@ -96,14 +97,16 @@ def cost_table(results: StudyResults) -> StudyTable:
         for dataset in results.study.datasets:
             ours, floor = seconds.get((dataset, method)), seconds.get((dataset, results.study.floor))
             size = memory.get((dataset, method))
-            notes = [f"× {ours / floor:.1f}"] if ours and floor else []
+            alike = devices.get((dataset, method)) == devices.get((dataset, results.study.floor))
+            notes = [f"× {ours / floor:.1f}"] if ours and floor and alike else []
             notes += [f"{size / 2**20:.0f} MiB"] if size else []
             text = ", ".join(notes)
             cells.append(Cell(MISSING if ours is None else _seconds(ours), notes=((text, ""),) if text else ()))
         rows.append([results.heading(method), *cells])
     about = (
-        "Median over the runs; below, times the seconds of the floor, and the memory. Runs trained together share the "
-        "time and the memory they took, so compare methods within a column, and devices not at all."
+        "Median over the runs; below, times the seconds of the floor, where both ran on the same devices, and the "
+        "memory. Runs trained together share the time they took, and others may have been at work beside them: a rough "
+        "guide."
     )
     return StudyTable("cost", "Seconds and memory per run", ["Method", *results.study.datasets], rows, about)
 

@@ -127,7 +127,7 @@ def render_html(report: Report) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    return environment.get_template("study.html").render(report=report, version=__version__)
+    return environment.get_template("study.html").render(title=report.title, report=report, version=__version__)
 
 
 def render_markdown(report: Report) -> str:

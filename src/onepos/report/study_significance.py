@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
@@ -86,6 +87,22 @@ def record_table(comparison: MetricComparison) -> StudyTable:
     return StudyTable(f"record-{comparison.metric.replace('_', '-')}", "Win, tie, loss", header, rows, about)
 
 
+def _count_known(comparison: MetricComparison, name: str) -> tuple[int, int]:
+    """On how many data sets with a clear gap the method has a share, and how many there are."""
+    clear = [closed for closed in comparison.shares.values() if _is_clear(closed)]
+    return sum(not math.isnan(share_of(closed, name)) for closed in clear), len(clear)
+
+
+def _mean_share_cell(name: str, shares: Mapping[str, float], comparison: MetricComparison) -> Cell:
+    """A mean over fewer data sets than the others' says so, and is not called the best."""
+    known, all_of_them = _count_known(comparison, name)
+    rivals = {rival: share for rival, share in shares.items() if _count_known(comparison, rival)[0] == all_of_them}
+    cell = _share_cell(shares[name], rivals)
+    if known == all_of_them or known == 0:
+        return cell
+    return dataclasses.replace(cell, is_best=False, notes=((f"on {known} of {all_of_them}", ""),))
+
+
 def share_overview(comparisons: Sequence[MetricComparison]) -> StudyTable:
     """Method × metric: the share of the distance from floor to oracle, mean over the data sets with a clear gap."""
     results = comparisons[0].results
@@ -94,7 +111,10 @@ def share_overview(comparisons: Sequence[MetricComparison]) -> StudyTable:
         each.metric: {name: known_mean([share_of(closed, name) for closed in each.shares.values()]) for name in names}
         for each in comparisons
     }
-    rows = [[results.heading(name), *(_share_cell(row[name], row) for row in shares.values())] for name in names]
+    rows = [
+        [results.heading(name), *(_mean_share_cell(name, shares[each.metric], each) for each in comparisons)]
+        for name in names
+    ]
     clear = ", ".join(
         f"{METRICS[each.metric].title} {sum(_is_clear(closed) for closed in each.shares.values())}"
         for each in comparisons
