@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -18,7 +17,8 @@ import torch
 from onepos.benchmark.run import Trial, make_result, make_task, make_trial, why_not
 from onepos.benchmark.store import Status, Store
 from onepos.benchmark.study import Run, Study
-from onepos.datasets import Dataset, load_dataset
+from onepos.datasets import load_dataset
+from onepos.methods import make_method
 from onepos.runtime import choose_device
 from onepos.stacking import bytes_per_run, train_many
 from onepos.training import History
@@ -26,16 +26,23 @@ from onepos.training import History
 BLOCK = 64
 """Runs in a block, at most."""
 
+_SINGLY = 8
+"""Of a method that can not be stacked; a block is what is lost, and what others wait for, when its maker stops."""
+
 # What the runs of a block have in common: all that decides the shape of a stack, and the file the data come from.
 _ALIKE = ("dataset", "method", "network", "hidden", "scaling", "bias_init", "batch_size", "epochs")
 
 
 def make_blocks(study: Study, size: int = BLOCK) -> list[list[Run]]:
-    """The runs of a study, in blocks of like ones."""
+    """The runs of a study, in blocks of like ones; small blocks where each is trained by itself all the same."""
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in study.runs():
         groups.setdefault(tuple(getattr(run, name) for name in _ALIKE), []).append(run)
-    return [group[first : first + size] for group in groups.values() for first in range(0, len(group), size)]
+    blocks = []
+    for group in groups.values():
+        step = size if make_method(group[0].method).stackable else min(size, _SINGLY)
+        blocks += [group[first : first + step] for first in range(0, len(group), step)]
+    return blocks
 
 
 def run_study(
@@ -113,6 +120,24 @@ def _worker(folder: str, stale_after: float, names: tuple[str, ...], device: str
     _work(store.study(), store, names, device, block, None)
 
 
+class _Trials:
+    """The trials of the data set at work, so that all its blocks share them."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._made: dict[tuple[int, int, str], Trial] = {}
+
+    def of(self, run: Run) -> Trial:
+        """What the run's trial sees."""
+        if run.dataset != self._name:
+            self._made.clear()
+            self._name, self._data = run.dataset, load_dataset(run.dataset)
+        key = run.split_seed, run.draw_seed, run.scaling
+        if key not in self._made:
+            self._made[key] = make_trial(self._data, run)
+        return self._made[key]
+
+
 def _work(
     study: Study,
     store: Store,
@@ -122,7 +147,7 @@ def _work(
     on_progress: Callable[[Status], None] | None,
 ) -> None:
     """Go through the blocks and make those that nobody else is making."""
-    data = lru_cache(maxsize=1)(load_dataset)
+    trials = _Trials()
     for runs in make_blocks(study, block):
         if runs[0].dataset not in names:
             continue
@@ -131,12 +156,12 @@ def _work(
         with store.claim(free[:1]) as first:  # who has the first one has the block
             if first:
                 with store.claim(free[1:]):
-                    _make_block(store, runs, data(runs[0].dataset), device)
+                    _make_block(store, runs, trials, device)
         if first and on_progress is not None:
             on_progress(store.status(study.runs()))
 
 
-def _make_block(store: Store, runs: Sequence[Run], data: Dataset, device: str) -> None:
+def _make_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str) -> None:
     """Train a block and write down its results; if one run breaks it, each by itself."""
     possible = []
     for run in runs:
@@ -146,23 +171,19 @@ def _make_block(store: Store, runs: Sequence[Run], data: Dataset, device: str) -
         else:
             store.skip(run, reason)
     try:
-        _train_block(store, possible, data, device)
+        _train_block(store, possible, trials, device)
     except Exception:
         for run in possible:
             try:
-                _train_block(store, [run], data, device)
+                _train_block(store, [run], trials, device)
             except Exception as error:  # whatever it is: the other runs go on
                 store.fail(run, error)
 
 
-def _train_block(store: Store, runs: Sequence[Run], data: Dataset, device: str) -> None:
+def _train_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str) -> None:
     if not runs:
         return
-    trials: dict[tuple[int, int], Trial] = {}
-    for run in runs:
-        key = run.split_seed, run.draw_seed
-        trials[key] = trials.get(key) or make_trial(data, run)
-    of_run = [trials[run.split_seed, run.draw_seed] for run in runs]
+    of_run = [trials.of(run) for run in runs]
     tasks = [make_task(run, trial, device) for run, trial in zip(runs, of_run, strict=True)]
     memory = bytes_per_run(tasks[0])
     began = time.perf_counter()
