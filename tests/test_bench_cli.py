@@ -6,6 +6,9 @@ import os
 import pytest
 
 from onepos.benchmark import runner
+from onepos.benchmark.store import Store
+from onepos.benchmark.study_file import read_study
+from onepos.metrics import METRICS
 
 STUDY = """
 name = "tiny"
@@ -99,6 +102,48 @@ def test_without_any_full_label(run):
     assert json.loads(out)["runs"]["digit-scenes"]["done"] == 8
 
 
+def fill(folder, shift=0.0):
+    """Results of tiny.toml that nobody measured."""
+    study, store = read_study("tiny.toml"), Store(folder)
+    store.keep_study(study)
+    for run in study.runs():
+        better = shift * (1 + 0.02 * run.trial) if run.method == "an" else 0.0
+        scores = dict.fromkeys(METRICS, 0.5 + 0.02 * run.trial + better)
+        store.save(run, {"test": scores, "validation": scores, "criteria": {}, "diverged": False})
+    return store
+
+
+def test_compare_two_studies(run, tmp_path):
+    fill("before")
+    fill("after", 0.1).pack("after.jsonl.gz")
+    code, out, _ = run("bench", "compare", "before", "after.jsonl.gz", "--out", "compared.md")
+    assert code == 0
+    assert out.splitlines()[0] == "Average precision ↑"
+    rows = [" ".join(line.split()) for line in out.splitlines()]
+    assert "digit-scenes an 0.510 ± 0.014 0.611 ± 0.016 +0.101 2 pairs 0.0070 better" in rows
+    assert "A: before\nB: after.jsonl.gz\nThe studies are the same.\n" in out
+    assert "Of 14 scores B is significantly better in 3 and worse in 4" in out
+    assert "## Ranking loss ↓" in (tmp_path / "compared.md").read_text(encoding="utf-8")
+    code, out, _ = run("bench", "compare", "before", "after", "--metric", "map,ranking_loss", "--json")
+    assert code == 0
+    assert json.loads(out)["counts"] == {
+        "map": {"win": 1, "tie": 1, "loss": 0},
+        "ranking_loss": {"win": 0, "tie": 1, "loss": 1},
+    }
+    out = run("bench", "compare", "before", "after", "--metric", "map,ranking_loss")[1]
+    assert [line for line in out.splitlines() if line.endswith(("↑", "↓"))] == ["mAP ↑", "Ranking loss ↓"]
+
+
+def test_nothing_to_compare(run, tmp_path):
+    fill("before")
+    text = STUDY.replace('"full"', '"wan"', 1).replace('["an"]', '["em"]').replace('floor = "an"', 'floor = "em"')
+    (tmp_path / "tiny.toml").write_text(text)
+    fill("other")
+    code, _, err = run("bench", "compare", "before", "other")
+    assert code == 2
+    assert err.startswith("error: before and other must both have results of one method on one data set; the first has")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -109,6 +154,10 @@ def test_without_any_full_label(run):
         (["status", "nowhere"], "nowhere"),
         (["report", "nowhere"], "nowhere"),
         (["unpack", "nowhere.gz", "x"], "nowhere.gz"),
+        (["compare", "nowhere", "tiny.toml"], "nowhere must be a folder of results, or a file written by"),
+        (["compare", "tiny.toml", "nowhere"], "tiny.toml must be a file written by `onepos bench pack`"),
+        (["compare", ".", "."], "it has no study.toml"),
+        (["compare", ".", ".", "--metric", "mapp"], "unknown metric 'mapp'; did you mean 'map'?"),
     ],
 )
 def test_wrong_input_is_one_sentence(arguments, said, run):

@@ -62,7 +62,9 @@ def assert_same(tasks, histories, expected_tasks, expected, atol=1e-4):
         assert history.best_epoch == of_other.best_epoch
         np.testing.assert_allclose(history.loss, of_other.loss, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(history.validation, of_other.validation, atol=atol)
+        np.testing.assert_allclose(history.mean_score, of_other.mean_score, atol=1e-3)
         assert len(history.seconds) == len(of_other.seconds)
+        assert len(history.closing_seconds) == len(of_other.closing_seconds)
         for ours, theirs in zip(history.prior, of_other.prior, strict=True):
             np.testing.assert_allclose(np.array(ours, float), np.array(theirs, float), atol=atol)
         rows = other.validation.samples if other.validation else other.samples
@@ -321,6 +323,7 @@ def test_resumed_equals_uninterrupted(name, toy, tmp_path, monkeypatch):
     assert [len(h.loss) for h in histories] == [5, 6, 5, 6]
     for task, other, history, of_other in zip(tasks, straight, histories, expected, strict=True):
         assert (history.loss, history.validation, history.prior) == (of_other.loss, of_other.validation, of_other.prior)
+        assert history.mean_score == of_other.mean_score
         for key, value in other.learner.state_dict().items():
             torch.testing.assert_close(task.learner.state_dict()[key], value, atol=0, rtol=0, equal_nan=True)
 

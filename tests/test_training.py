@@ -83,6 +83,36 @@ def test_history_holds_the_priors_of_each_epoch(toy):
     assert go(AN(), toy, plan())[1].prior == []
 
 
+def test_history_holds_the_mean_score_of_each_label(toy, monkeypatch):
+    X, Y, _ = toy
+    held_out = Validation(as_samples(X[:20]), Y[:20], True)
+    learner, history = go(AN(), toy, plan(lr=0.0, epochs=3), validation=held_out)
+    naive = [
+        np.mean([1 / (1 + np.exp(-float(g))) for g in column]) for column in predict_logits(learner, held_out.samples).T
+    ]
+    np.testing.assert_allclose(history.mean_score, [naive] * 3, rtol=1e-5)
+    assert go(AN(), toy, plan())[1].mean_score == [], "without validation rows there is nothing to tell"
+    monkeypatch.setattr("onepos.training.LISTED_LABELS", Y.shape[1] - 1)
+    assert go(AN(), toy, plan(), validation=held_out)[1].mean_score == []
+
+
+def test_history_holds_the_time_of_the_methods_turn(toy, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("onepos.training.time.perf_counter", lambda: clock[0])
+
+    class Slow(AN):
+        def loss(self, features, batch):
+            clock[0] += 1
+            return super().loss(features, batch)
+
+        def end_epoch(self, train):
+            clock[0] += 0.25 * (self.epoch + 1)
+
+    _, history = go(Slow(), toy, plan(epochs=3, batch_size=30))
+    assert history.closing_seconds == [0.25, 0.5, 0.75]
+    assert history.seconds == [2.25, 2.5, 2.75]
+
+
 def test_weight_decay_spares_biases_and_what_a_method_adds(toy):
     from onepos.training import _optimizer
 

@@ -1,4 +1,4 @@
-"""`onepos bench`: run a study, see how far it is, report it."""
+"""`onepos bench`: run a study, see how far it is, report it, compare two."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onepos.benchmark.study import Run
 
 bench_app = typer.Typer(
-    help="Compare methods fairly: run a study, see how far it is, report it.",
+    help="Compare methods fairly: run a study, see how far it is, report it, compare two.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -111,6 +111,46 @@ def bench_report(
             print(path)
 
 
+@bench_app.command("compare")
+def bench_compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="Results: a folder, or a file of `onepos bench pack`.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Those to compare with them.")],
+    metric: Annotated[
+        str | None, typer.Option(help="Metrics to compare, by commas [default: those of a report; one is listed].")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write all that is compared to this Markdown file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Is B better or worse than A? Every data set, method and metric that both have, paired by trial where possible."""
+    from onepos.files import write_atomically
+    from onepos.report.compare import (
+        compare_studies,
+        count_table,
+        default_metric,
+        difference_table,
+        explain,
+        open_results,
+        render_comparison,
+    )
+    from onepos.report.study_tables import SHOWN
+
+    names = (first, second)
+    metrics = _read_metrics(metric) if metric else SHOWN
+    comparison = compare_studies(open_results(first), open_results(second), metrics, names=names)
+    if out is not None:
+        write_atomically(out, render_comparison(comparison, names))
+    if as_json:
+        show_json(comparison.to_json())
+        return
+    for table in (
+        *(difference_table(comparison, name) for name in (metrics if metric else [default_metric(comparison)])),
+        count_table(comparison),
+    ):
+        show_table(list(table.header), [[cell.flat() for cell in row] for row in table.rows], title=table.title)
+        print()
+    print(f"A: {first}\nB: {second}", *explain(comparison), sep="\n")
+
+
 @bench_app.command("pack")
 def bench_pack(
     folder: FolderArgument,
@@ -131,6 +171,17 @@ def bench_unpack(
     from onepos.benchmark.store import Store
 
     print(f"{Store(folder).unpack(file)} runs: {folder}")
+
+
+def _read_metrics(text: str) -> list[str]:
+    from onepos.datasets.labels import suggest
+    from onepos.metrics import METRICS
+
+    names = text.split(",")
+    for name in names:
+        if name not in METRICS:
+            raise ValueError(f"unknown metric {name!r}; {suggest(name, list(METRICS))}")
+    return names
 
 
 def _show_status(store: Store, runs: list[Run], as_json: bool) -> None:

@@ -32,6 +32,9 @@ _PASS_ROWS = 4096
 # for what the method does after them, which thus does not depend on how many numbers the batches took.
 NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM, FIRST_END_STREAM = 0, 1, 2, 1 << 20
 
+LISTED_LABELS = 64
+"""Labels up to which numbers are noted label by label; of more they would be most of what is kept of a run."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -81,7 +84,11 @@ class History:
     Attributes:
         loss: Mean training loss.
         seconds: Wall-clock time.
+        closing_seconds: Of these, what the method did after the batches. In a stack the run that first asks for the
+            logits of the training rows has them made for all; only the mean over the stack is meaningful.
         validation: The plan's metric on the validation rows.
+        mean_score: The mean probability of each label over the validation rows, the class prior that the predictions
+            amount to; for at most LISTED_LABELS labels.
         prior: The method's class priors at the end of the epoch; None where unknown.
         other_metrics: By name, further metrics on the validation rows that the choice of the epoch needs.
         n_warmup: Epochs in which the method only prepared itself; they are not chosen.
@@ -90,7 +97,9 @@ class History:
 
     loss: list[float] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    closing_seconds: list[float] = field(default_factory=list)
     validation: list[float] = field(default_factory=list)
+    mean_score: list[list[float]] = field(default_factory=list)
     prior: list[list[float | None]] = field(default_factory=list)
     other_metrics: dict[str, list[float]] = field(default_factory=dict)
     n_warmup: int = 0
@@ -305,10 +314,12 @@ def _run_epoch(
 
 def close_epoch(learner: Learner, view: TrainView, plan: Plan, history: History) -> None:
     """After the batches of an epoch: the method's turn."""
+    began = time.perf_counter()
     method, epoch = learner.method, len(history.loss) - 1
     method.epoch = epoch
     with seeded(plan.seed, FIRST_END_STREAM + epoch, view.observed.device):
         method.end_epoch(view)
+    history.closing_seconds.append(time.perf_counter() - began)
     if method.class_prior is not None:
         history.prior.append([None if math.isnan(p) else p for p in method.class_prior.tolist()])
 
@@ -324,7 +335,10 @@ def judge_epoch(
     if validation is None:
         history.best_epoch = epoch
         return {epoch}
-    scores = (predict_logits(learner, validation.samples) if logits is None else logits).double().cpu().numpy()
+    logits = (predict_logits(learner, validation.samples) if logits is None else logits).double().cpu()
+    scores = logits.numpy()
+    if scores.shape[1] <= LISTED_LABELS:
+        history.mean_score.append(torch.sigmoid(logits).mean(0).tolist())
     shown, *others = measured_by(plan.select)
     history.validation.append(_measure(shown, validation, scores))
     for name in others:

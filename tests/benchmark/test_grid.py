@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from onepos.benchmark.grid import Axis, draw_points, hash_bits
+from onepos.benchmark.grid import Axis, draw_points, draw_star, hash_bits
 
 LOG, LINEAR = Axis("log", (1e-4, 1e-2)), Axis("linear", (-8.0, -2.0))
 SHARED = {"lr": LOG, "decay": LOG, "batch": Axis("values", (32, 128)), "network": Axis("values", ("a", "b"))}
@@ -19,6 +19,14 @@ def unit_axes(n_axes):
 def test_a_grid_is_every_combination_the_first_axis_fastest():
     axes = {"x": Axis("values", (1, 2, 3)), "y": Axis("values", ("a", "b"))}
     assert draw_points(axes, "grid", None, 0) == [{"x": x, "y": y} for y in ("a", "b") for x in (1, 2, 3)]
+
+
+def test_a_star_sets_one_axis_at_a_time():
+    axes = {"x": Axis("values", (1, 2, 3)), "y": Axis("values", ("a", "b"))}
+    centre, *rays = draw_star(axes)
+    assert centre == {}
+    assert rays == [{"x": 1}, {"x": 2}, {"x": 3}, {"y": "a"}, {"y": "b"}]
+    assert draw_star({}) == [{}]
 
 
 @pytest.mark.parametrize("sampler", ["sobol", "random"])

@@ -11,9 +11,10 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from onepos.benchmark import runner
-from onepos.benchmark.run import make_task, make_trial, run_one, why_not
+from onepos.benchmark.run import make_result, make_task, make_trial, run_one, why_not
 from onepos.benchmark.runner import make_blocks, run_study
 from onepos.benchmark.store import Store
 from onepos.benchmark.study_file import read_study
@@ -21,6 +22,8 @@ from onepos.criteria import CRITERIA
 from onepos.datasets import load_dataset
 from onepos.metrics import METRICS, evaluate
 from onepos.protocol import split
+from onepos.stacking import train_many
+from onepos.training import predict_logits
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +64,36 @@ def test_what_a_run_says(study, scenes):
     np.testing.assert_allclose(result["true_prior"], trial.labels.mean(0), rtol=1e-5)
     error = np.abs(np.array(result["prior"]) - result["true_prior"]).sum() / np.sum(result["true_prior"])
     assert result["prior_error"] == pytest.approx(error, rel=1e-4)
+
+
+def test_a_trace_tells_each_epoch_label_by_label(study, scenes):
+    run = next(run for run in study.runs() if run.method == "crisp")
+    trial = make_trial(scenes, run)
+    task = make_task(run, trial)
+    (history,) = train_many([task])
+    plain, traced = (make_result(run, trial, task, history, trace=trace) for trace in (False, True))
+    trace = traced.pop("trace")
+    assert traced == plain
+    assert np.shape(trace["mean_score"]) == np.shape(trace["prior"]) == (2, plain["n_labels"])
+    np.testing.assert_allclose(trace["mean_score"], history.mean_score, rtol=1e-5)
+    logits = predict_logits(task.learner, trial.full.samples).double()
+    np.testing.assert_allclose(trace["mean_score"][plain["best_epoch"]], torch.sigmoid(logits).mean(0), rtol=1e-5)
+    np.testing.assert_allclose(trace["prior"], history.prior, rtol=1e-5)
+    unknown = dataclasses.replace(history, prior=[[None] * plain["n_labels"]] * 2)
+    assert make_result(run, trial, task, unknown, trace=True)["trace"]["prior"] == unknown.prior
+    many = dataclasses.replace(history, mean_score=[])  # as for hundreds of labels
+    assert make_result(run, trial, task, many, trace=True)["trace"] is None
+
+
+def test_only_a_study_that_asks_for_traces_keeps_them(study, tmp_path):
+    for trace in (False, True):
+        store = Store(tmp_path / str(trace))
+        budget = dataclasses.replace(study.budget, trials=1, configurations=1)
+        asked = dataclasses.replace(study, trace=trace, methods=("an", "full"), budget=budget)
+        run_study(asked, store)
+        for _, result in store.results():
+            assert ("trace" in result) == trace
+            assert 0 < result["timing"]["closing_seconds"] < result["timing"]["seconds_per_epoch"]
 
 
 def test_the_oracle_and_only_the_oracle_gets_all_labels(study, scenes):

@@ -11,7 +11,7 @@ from onepos.benchmark.study_file import STUDIES, read_study, write_study
 from onepos.methods import METHODS, make_method
 
 SMOKE = (STUDIES / "smoke.toml").read_text(encoding="utf-8")
-SHIPPED = ["as-published", "fair", "smoke"]
+SHIPPED = ["as-published", "fair", "figures", "sensitivity", "smoke"]
 SHARED = ("network", "hidden", "lr", "weight_decay", "batch_size")
 
 RUN = Run(
@@ -137,6 +137,31 @@ def test_as_published_is_the_papers_grid():
     assert all(run.parameters == published | {"as_published": True} for run in runs)
 
 
+def test_figures_is_one_setting_for_all_methods_with_traces():
+    study = read_study("figures")
+    assert study.trace
+    assert study.shown_labels == {"yeast": (3, 10, 12)}
+    assert set(study.methods) == set(METHODS)
+    assert {tuple(getattr(run, name) for name in (*SHARED, "configuration")) for run in study.runs()} == {
+        ("mlp", (256,), 0.001, 0.0, 32, 0)
+    }
+
+
+def test_sensitivity_is_the_papers_star():
+    study = read_study("sensitivity")
+    assert not study.trace
+    first = [run for run in study.runs() if (run.dataset, run.method, run.trial) == ("yeast", "crisp", 0)]
+    centre = {"delta": 0.01, "tau": 0.01, "lam": 1.0}
+    assert first[0].parameters == centre
+    changed = [{name: value for name, value in run.parameters.items() if value != centre.get(name)} for run in first]
+    assert [len(each) for each in changed] == [0] + [1] * (len(first) - 1)
+    fixed = [each["prior"] for each in changed if "prior" in each]
+    assert (fixed[0], fixed[-1], sorted(fixed)) == (0.001, 0.3, fixed)
+    assert {0.001, 0.1} <= {each["delta"] for each in changed if "delta" in each}
+    others = Counter(run.method for run in study.runs() if run.method != "crisp")
+    assert others == {"an": 15, "full": 15}, "who has no axis has the centre alone"
+
+
 def test_recipes_are_left_out_where_the_study_says_so(edit):
     both = ('methods = ["an",', 'methods = ["epr", "an",')
     assert {dict(run.parameters).get("k") for run in edit(both).runs() if run.method == "epr"} == {None}
@@ -234,6 +259,93 @@ def test_the_order_in_a_file_and_empty_tables_mean_nothing(edit, tmp_path):
     assert edit(("[parameters.crisp]", "[parameters.an]\n[budget.yeast]\n[parameters.crisp]")) == read_study("smoke")
 
 
+# A star, and traces.
+
+STAR = [
+    ('sampler = "sobol"', 'sampler = "star"'),
+    ("configurations = 4\n", ""),
+    ('networks = ["linear", "mlp-32"]', 'networks = ["linear"]'),
+    ("{ log = [1e-3, 1e-2] }", "{ values = [0.01] }"),
+    ("{ log = [1e-6, 1e-3] }", "{ values = [0.0] }"),
+    ("[64, 128]", "[64]"),
+    ("{ linear = [0.0, 2.0] }", "{ values = [0.0, 2.0] }\nwarmup = { values = [2] }"),
+]
+
+
+def test_a_star_varies_one_own_parameter_at_a_time(edit, tmp_path):
+    study = edit(*STAR)
+    runs = [run for run in study.runs() if (run.dataset, run.method, run.trial) == ("yeast", "crisp", 1)]
+    centre = {"warmup": 1}
+    wanted = [centre, centre | {"lam": 0.0}, centre | {"lam": 2.0}, {"warmup": 2}]
+    assert [dict(run.parameters) for run in runs] == wanted
+    assert [run.configuration for run in runs] == [0, 1, 2, 3]
+    assert study.star("crisp") == [{}, {"lam": 0.0}, {"lam": 2.0}, {"warmup": 2}]
+    assert study.star("an") == [{}]
+    assert len({run.key() for run in study.runs()}) == len(study.runs()) == 2 * 2 * (4 + 1 + 1)
+    (tmp_path / "copy.toml").write_text(write_study(study), encoding="utf-8")
+    assert read_study(tmp_path / "copy.toml") == study
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "epochs = 4",
+            "epochs = 4\nconfigurations = 8",
+            "configurations must be left out with sampler = 'star'; got 8.",
+        ),
+        ('["linear"]', '["linear", "mlp-8"]', "networks must have one value with sampler = 'star'; it has 2."),
+        ("[64]", "[32, 64]", "space.batch_size must have one value with sampler = 'star'; it has 2. A star varies the"),
+        (
+            "{ values = [0.01] }",
+            "{ log = [1e-3, 1e-2] }",
+            "the axis lr must have values with sampler = 'star'; it is log",
+        ),
+        (
+            "{ values = [2] }",
+            "{ values = [1, 2] }",
+            "the axis warmup of crisp must have values beside that of the centre",
+        ),
+        (
+            "[0.0, 2.0]",
+            "[1.0, 2.0]",
+            "the axis lam of crisp must have values beside that of the centre of the star; it",
+        ),
+    ],
+)
+def test_a_wrong_star_gets_a_sentence(edit, old, new, sentence):
+    with pytest.raises(ValueError, match=r"mine\.toml: ") as caught:
+        edit(*STAR, (old, new))
+    assert sentence in str(caught.value)
+
+
+def test_traces_are_off_unless_asked_for_and_change_no_run(edit):
+    before = edit()
+    assert (before.trace, before.shown_labels) == (False, {})
+    after = edit(
+        ("seed = 0", "seed = 0\ntrace = true"), ("[selection]", "[shown_labels]\nyeast = [2, 1]\n\n[selection]")
+    )
+    assert (after.trace, after.shown_labels) == (True, {"yeast": (2, 1)})
+    assert after.runs() == before.runs()
+    assert edit(("seed = 0", "seed = 0\ntrace = false")) == before
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("scene = [1]", "unknown key 'shown_labels.scene'; known: digit-scenes, yeast"),
+        ("yeast = 3", "shown_labels.yeast must be a list of labels, counted from 1; got 3."),
+        ("yeast = [0]", "shown_labels.yeast must be a list of labels, counted from 1; got [0]."),
+        ("yeast = []", "shown_labels.yeast must be a list of labels, counted from 1; got []."),
+        ("yeast = [2, 2]", "shown_labels.yeast must be a list without repetition; got [2, 2]."),
+    ],
+)
+def test_wrong_labels_to_show_get_a_sentence(edit, line, sentence):
+    with pytest.raises(ValueError, match=r"mine\.toml: ") as caught:
+        edit(("seed = 0", "seed = 0\ntrace = true"), ("[selection]", f"[shown_labels]\n{line}\n\n[selection]"))
+    assert sentence in str(caught.value)
+
+
 # Selection without full labels.
 
 
@@ -322,6 +434,12 @@ def test_another_selection():
             "unknown key 'budget.yeast.epoch'; did you mean 'epochs'?",
         ),
         ("[parameters.crisp]\nwarmup = 1", "[budget.yeast]\nconfigurations = 3", "must be a power of two"),
+        ("seed = 0", 'seed = 0\ntrace = "yes"', "trace must be true or false; got 'yes'."),
+        (
+            "[selection]",
+            "[shown_labels]\nyeast = [1]\n[selection]",
+            "shown_labels must come with trace = true; it does",
+        ),
     ],
 )
 def test_a_wrong_file_gets_a_sentence(edit, old, new, sentence):

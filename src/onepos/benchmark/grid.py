@@ -1,4 +1,4 @@
-"""The points of a search space: a full grid, Sobol points or random ones.
+"""The points of a search space: a full grid, Sobol points, random ones, or a star: one axis at a time.
 
 A value depends on the seed, the number of its point, and the name and place of its axis, on nothing else: more points,
 or further axes behind the first ones, leave the rest as it was. So all methods meet the same points of the axes they
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-SAMPLERS = ("grid", "sobol", "random")
+SAMPLERS = ("grid", "sobol", "random", "star")
+"""Ways to draw points: by `draw_points`, but those of a star by `draw_star`."""
 
 _BITS = 30
 
@@ -70,6 +71,16 @@ def draw_points(axes: Mapping[str, Axis], sampler: str, count: int | None, seed:
     else:
         positions = np.array([_random(name, axis, count, seed) for name, axis in axes.items()]).T
     return [{name: axes[name].at(float(u)) for name, u in zip(axes, row, strict=True)} for row in positions]
+
+
+def draw_star(axes: Mapping[str, Axis]) -> list[dict[str, Any]]:
+    """The points of a star: the centre, where no axis is set, then every value of one axis after the other.
+
+    Example:
+        >>> draw_star({"x": Axis("values", (1, 2)), "y": Axis("values", (3,))})
+        [{}, {'x': 1}, {'x': 2}, {'y': 3}]
+    """
+    return [{}, *({name: value} for name, axis in axes.items() for value in axis.entries)]
 
 
 def hash_bits(*words: object) -> int:

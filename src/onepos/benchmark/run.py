@@ -21,9 +21,8 @@ from onepos.recipes import resolve
 from onepos.runtime import seeded
 from onepos.samples import Samples, as_samples, fit_scaling
 from onepos.stacking import Task, train_many
-from onepos.training import NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits
+from onepos.training import LISTED_LABELS, NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits
 
-_LISTED = 64
 _PENALTY = 100.0  # of the ridge regression; between 10 and 1000 it hardly matters
 
 Labels = npt.NDArray[np.uint8]
@@ -125,8 +124,8 @@ def why_not(run: Run) -> str | None:
     return f"{run.method} needs {', '.join(sorted(needs))}; this study offers none." if needs else None
 
 
-def make_result(run: Run, trial: Trial, task: Task, history: History) -> dict[str, Any]:
-    """What a trained run gave. The test rows are looked at here, once."""
+def make_result(run: Run, trial: Trial, task: Task, history: History, *, trace: bool = False) -> dict[str, Any]:
+    """What a trained run gave, with `trace` also after each epoch. The test rows are looked at here, once."""
     learner = task.learner
     method = learner.method
     there = next(learner.parameters()).device
@@ -146,6 +145,8 @@ def make_result(run: Run, trial: Trial, task: Task, history: History) -> dict[st
         "cardinality": _short(trial.labels.sum(1).mean()),
         "true_prior": _listed(trial.labels.mean(0)),
     }
+    if trace:
+        result["trace"] = _trace(history)
     if not finite:
         empty = dict.fromkeys(METRICS)
         return result | {"test": empty, "validation": empty, "criteria": {}, "prior": None, "prior_error": None}
@@ -175,9 +176,17 @@ def run_one(run: Run, data: Dataset, device: str = "cpu") -> dict[str, Any]:
     return make_result(run, trial, task, history)
 
 
+def _trace(history: History) -> dict[str, Any] | None:
+    """Label by label after each epoch: mean score on the validation rows, and priors of a method that has them."""
+    if not history.mean_score:
+        return None
+    prior = [[None if value is None else _short(value) for value in row] for row in history.prior]
+    return {"mean_score": [[_short(value) for value in row] for row in history.mean_score], "prior": prior}
+
+
 def _listed(values: npt.NDArray[Any]) -> list[float] | None:
     """Numbers per label; of many labels only `prior_error` is kept, or they would be most of a study's results."""
-    return [_short(value) for value in values] if len(values) <= _LISTED else None
+    return [_short(value) for value in values] if len(values) <= LISTED_LABELS else None
 
 
 def _short(value: Any) -> float:

@@ -156,12 +156,12 @@ def _work(
         with store.claim(free[:1]) as first:  # who has the first one has the block
             if first:
                 with store.claim(free[1:]):
-                    _make_block(store, runs, trials, device)
+                    _make_block(store, runs, trials, device, study.trace)
         if first and on_progress is not None:
             on_progress(store.status(study.runs()))
 
 
-def _make_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str) -> None:
+def _make_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str, trace: bool) -> None:
     """Train a block and write down its results; if one run breaks it, each by itself."""
     possible = []
     for run in runs:
@@ -171,16 +171,16 @@ def _make_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str)
         else:
             store.skip(run, reason)
     try:
-        _train_block(store, possible, trials, device)
+        _train_block(store, possible, trials, device, trace)
     except Exception:
         for run in possible:
             try:
-                _train_block(store, [run], trials, device)
+                _train_block(store, [run], trials, device, trace)
             except Exception as error:  # whatever it is: the other runs go on
                 store.fail(run, error)
 
 
-def _train_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str) -> None:
+def _train_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str, trace: bool) -> None:
     if not runs:
         return
     of_run = [trials.of(run) for run in runs]
@@ -193,18 +193,23 @@ def _train_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str
     for run, trial, task, history in zip(runs, of_run, tasks, histories, strict=True):
         if run.key() not in done:
             timing = _timing(history, seconds, len(tasks), device, memory)
-            store.save(run, make_result(run, trial, task, history) | {"timing": timing})
+            store.save(run, make_result(run, trial, task, history, trace=trace) | {"timing": timing})
 
 
 def _timing(history: History, seconds: float, n_stacked: int, device: str, memory: int) -> dict[str, Any]:
     threads = torch.get_num_threads()
     on_cpu = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
     where = torch.cuda.get_device_name() if device.startswith("cuda") else on_cpu
-    epochs = sorted(history.seconds)
     return {
-        "seconds_per_epoch": float(f"{epochs[len(epochs) // 2]:.4g}") if epochs else None,
+        "seconds_per_epoch": _median(history.seconds),
+        "closing_seconds": _median(history.closing_seconds),
         "seconds": float(f"{seconds:.4g}"),
         "stack": n_stacked,
         "device": where,
         "memory_bytes": memory,
     }
+
+
+def _median(seconds: Sequence[float]) -> float | None:
+    """Of the epochs; of an even number the upper one in the middle."""
+    return float(f"{sorted(seconds)[len(seconds) // 2]:.4g}") if seconds else None

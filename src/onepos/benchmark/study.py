@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from onepos.benchmark.grid import Axis, draw_points, hash_bits
+from onepos.benchmark.grid import Axis, draw_points, draw_star, hash_bits
 from onepos.recipes import find_entry
 
 
@@ -136,7 +136,7 @@ class Study:
         bias_init: As in `Run`.
         split: "new" for every trial, or "fixed".
         draw: The same of the single positives.
-        sampler: "grid", "sobol" or "random".
+        sampler: One of SAMPLERS.
         seed: The seeds of the runs and the points of the space follow from it.
         recipes: Whether methods start from the settings in recipes.toml.
         budget: For every data set but those in `budgets`.
@@ -145,7 +145,9 @@ class Study:
         threshold: By method; "*" for all others.
         space: The axes lr, weight_decay and batch_size, in this order.
         method_space: Axes of each method's own parameters.
-        parameters: Fixed parameters of each method, on top of the recipe.
+        parameters: Fixed parameters of each method, on top of the recipe; with the sampler "star" its centre.
+        trace: Whether each result holds the mean score and the prior of every label after each epoch.
+        shown_labels: By data set, the labels, counted from one, whose traces a report shows.
     """
 
     name: str
@@ -168,6 +170,8 @@ class Study:
     space: Mapping[str, Axis]
     method_space: Mapping[str, Mapping[str, Axis]]
     parameters: Mapping[str, Mapping[str, Any]]
+    trace: bool = False
+    shown_labels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def runs(self) -> list[Run]:
         """All runs, by data set, method, configuration and trial."""
@@ -175,7 +179,7 @@ class Study:
 
     def _runs_of(self, dataset: str, method: str) -> Iterator[Run]:
         budget = self.budgets.get(dataset, self.budget)
-        fixed = self._fixed_parameters(dataset, method)
+        fixed = self.fixed_parameters(dataset, method)
         for configuration, (point, own) in enumerate(self._points(method, budget.configurations)):
             network, hidden = parse_network(point.pop("network"))
             for trial in range(budget.trials):
@@ -201,16 +205,27 @@ class Study:
 
     def _points(self, method: str, count: int | None) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Per configuration the point of the shared space and that of the method's own."""
-        own = self.method_space.get(method, {})
+        own = self._own_axes(method)
         shared = {**self.space, "network": Axis("values", self.networks)}
-        # Sorted, so that two studies that are equal have equal runs in whatever order a file names the parameters.
-        axes = shared | {f"parameters.{name}": own[name] for name in sorted(own)}
+        if self.sampler == "star":
+            (centre,) = draw_points(shared, "grid", None, self.seed)
+            return [(dict(centre), point) for point in self.star(method)]
+        axes = shared | {f"parameters.{name}": axis for name, axis in own.items()}
         return [
             ({name: point[name] for name in shared}, {name: point[f"parameters.{name}"] for name in own})
             for point in draw_points(axes, self.sampler, count, self.seed)
         ]
 
-    def _fixed_parameters(self, dataset: str, method: str) -> dict[str, Any]:
+    def star(self, method: str) -> list[dict[str, Any]]:
+        """With the sampler "star", what each configuration of a method sets on its own, the centre first."""
+        return draw_star(self._own_axes(method))
+
+    def _own_axes(self, method: str) -> dict[str, Axis]:
+        """Sorted, so that two studies that are equal have equal runs in whatever order a file names the parameters."""
+        return dict(sorted(self.method_space.get(method, {}).items()))
+
+    def fixed_parameters(self, dataset: str, method: str) -> dict[str, Any]:
+        """Parameters of a method that the study sets, apart from those it searches."""
         entry = find_entry(method, dataset) if self.recipes else {}
         return {**entry.get("parameters", {}), **self.parameters.get(method, {})}
 

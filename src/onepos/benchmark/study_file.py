@@ -32,6 +32,7 @@ _CHOICES = {
 }
 _LABELS = ("full", "single-positive")
 _BUDGET_KEYS = ("epochs", "trials", "configurations")
+_WHOLE_SAMPLERS = ("grid", "star")  # which take all of their points
 
 # Numbers that are computed from the full labels of the training rows, as in recipes.toml.
 _FROM_LABELS = ("$cardinality", "$inverse_cardinality")
@@ -65,8 +66,9 @@ def write_study(study: Study) -> str:
         "space": {**study.space, "parameters": study.method_space},
         "parameters": study.parameters,
         "budget": {dataset: _stated(budget) for dataset, budget in study.budgets.items()},
+        "shown_labels": study.shown_labels,
     }
-    plain = {key: getattr(study, key) for key in (*_PLAIN_KEYS, *_CHOICES) if key not in _BUDGET_KEYS}
+    plain = {key: getattr(study, key) for key in (*_PLAIN_KEYS, *_CHOICES, "trace") if key not in _BUDGET_KEYS}
     return "\n".join(_toml_lines(plain | _stated(study.budget) | tables)) + "\n"
 
 
@@ -155,8 +157,10 @@ class _Table:
 def _read(file: _Table) -> Study:
     file.check_keys(
         [*_PLAIN_KEYS, *_CHOICES, "selection", "threshold", "space"],
-        ["configurations", "parameters", "budget"],
+        ["configurations", "parameters", "budget", "trace", "shown_labels"],
     )
+    # The one entry that may be left out for a default: it came after studies had been stored, and changes no run.
+    trace = file.flag("trace") if "trace" in file.content else False
     choices = {key: file.choice(key, allowed) for key, allowed in _CHOICES.items()}
     floor, oracle = (file.choice(key, METHODS) for key in ("floor", "oracle"))
     datasets, budget = file.names("datasets"), _read_budget(file, choices["sampler"])
@@ -185,10 +189,16 @@ def _read(file: _Table) -> Study:
         },
         method_space={name: _read_own_axes(table, name) for name, table in method_space.tables().items()},
         parameters={name: _read_parameters(table, name) for name, table in parameters.tables().items()},
+        trace=trace,
+        shown_labels=_read_shown_labels(file, datasets, trace),
         **choices,
     )
-    _check_searched_once(file, study)
-    _check_grid(file, study)
+    if study.sampler in _WHOLE_SAMPLERS:
+        _check_values(file, study)
+    if study.sampler == "star":
+        _check_star(file, study)
+    else:
+        _check_searched_once(file, study)
     return study
 
 
@@ -220,9 +230,10 @@ def _read_budget(table: _Table, sampler: str, base: Budget | None = None) -> Bud
     values |= {key: table.whole(key, 1) for key in _BUDGET_KEYS if key in table.content}
     budget = Budget(**values)
     configurations = budget.configurations
-    if sampler == "grid" and configurations is not None:
-        raise table.wrong("configurations", "left out with sampler = 'grid'", "A grid takes all of its points.")
-    if sampler != "grid" and configurations is None:
+    if sampler in _WHOLE_SAMPLERS and configurations is not None:
+        must = f"left out with sampler = {sampler!r}"
+        raise table.wrong("configurations", must, f"A {sampler} takes all of its points.")
+    if sampler not in _WHOLE_SAMPLERS and configurations is None:
         raise ValueError(f"{table.file}: configurations must be stated with sampler = {sampler!r}; it is missing.")
     if sampler == "sobol" and configurations is not None and configurations & (configurations - 1):
         raise table.wrong("configurations", "a power of two with sampler = 'sobol'", "Other numbers are not balanced.")
@@ -248,6 +259,21 @@ def _read_threshold(table: _Table) -> dict[str, float | str]:
         if value != "prior" and not (_is_number(value) and 0 <= value <= 1):
             raise table.wrong(key, "a number from 0 to 1, or 'prior'")
     return {key: value if value == "prior" else float(value) for key, value in table.content.items()}
+
+
+def _read_shown_labels(file: _Table, datasets: Sequence[str], trace: bool) -> dict[str, tuple[int, ...]]:
+    table = file.table("shown_labels")
+    table.check_keys((), datasets)
+    if table.content and not trace:
+        raise ValueError(
+            f"{file.file}: shown_labels must come with trace = true; it does not. There is nothing to show."
+        )
+    for key, value in table.content.items():
+        if not isinstance(value, list) or not value or not all(_is_whole(each) and each > 0 for each in value):
+            raise table.wrong(key, "a list of labels, counted from 1")
+        if len(set(value)) < len(value):
+            raise table.wrong(key, "a list without repetition")
+    return {key: tuple(value) for key, value in table.content.items()}
 
 
 def _read_axis(table: _Table, key: str, kind: _Kind) -> Axis:
@@ -303,13 +329,32 @@ def _check_searched_once(file: _Table, study: Study) -> None:
             )
 
 
-def _check_grid(file: _Table, study: Study) -> None:
-    for axes in (study.space, *study.method_space.values()) if study.sampler == "grid" else ():
+def _check_values(file: _Table, study: Study) -> None:
+    for axes in (study.space, *study.method_space.values()):
         for name, axis in axes.items():
             if axis.kind != "values":
                 raise ValueError(
-                    f"{file.file}: the axis {name} must have values with sampler = 'grid'; it is {axis.kind}. "
-                    "List its values."
+                    f"{file.file}: the axis {name} must have values with sampler = {study.sampler!r}; it is "
+                    f"{axis.kind}. List its values."
+                )
+
+
+def _check_star(file: _Table, study: Study) -> None:
+    """One value on each shared axis; on a method's own, values that are not those of the centre."""
+    shared = {f"space.{name}": axis.entries for name, axis in study.space.items()} | {"networks": study.networks}
+    for name, entries in shared.items():
+        if len(entries) > 1:
+            raise ValueError(
+                f"{file.file}: {name} must have one value with sampler = 'star'; it has {len(entries)}. A star varies "
+                "the methods' own parameters alone."
+            )
+    for method, axes in study.method_space.items():
+        for dataset in study.datasets:
+            centre = METHODS[method]().get_params() | study.fixed_parameters(dataset, method)
+            for name in [name for name, axis in axes.items() if centre[name] in axis.entries]:
+                raise ValueError(
+                    f"{file.file}: the axis {name} of {method} must have values beside that of the centre of the star; "
+                    f"it has {centre[name]!r} too. Take it out: the centre is run once for all axes."
                 )
 
 

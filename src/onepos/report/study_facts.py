@@ -101,7 +101,7 @@ def cost_table(results: StudyResults) -> StudyTable:
             notes = [f"× {ours / floor:.1f}"] if ours and floor and alike else []
             notes += [f"{size / 2**20:.0f} MiB"] if size else []
             text = ", ".join(notes)
-            cells.append(Cell(MISSING if ours is None else _seconds(ours), notes=((text, ""),) if text else ()))
+            cells.append(Cell(MISSING if ours is None else seconds_text(ours), notes=((text, ""),) if text else ()))
         rows.append([results.heading(method), *cells])
     about = (
         "Median over the runs; below, times the seconds of the floor, where both ran on the same devices, and the "
@@ -249,7 +249,8 @@ def _short(value: Any) -> str:
     return f"{value:.2g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
 
 
-def _seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
+    """Seconds, or milliseconds below one."""
     if value < 1:
         return f"{1000 * value:.0f} ms"
     return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"

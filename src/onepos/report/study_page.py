@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,13 @@ from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores
 from onepos.report import study_significance as significance
+from onepos.report import study_traces as traced
 from onepos.report.canvas import NARROW, WIDE
 from onepos.report.study_comparison import MetricComparison, compare_methods
+from onepos.report.study_curves import epoch_chart, value_chart
 from onepos.report.study_figures import budget_chart, critical_difference_diagram
 from onepos.report.study_regret import regret_tables
+from onepos.report.study_sensitivity import find_rays, make_panel, sensitivity_table
 from onepos.report.study_tables import SHOWN, StudyResults, StudyTable, criterion_of, primary_metric, read_results
 from onepos.report.tables import percent
 from onepos.selection import MAJORITY
@@ -155,22 +158,18 @@ def render_latex(report: Report) -> str:
 
 def _sections(results: StudyResults, shown: Sequence[MetricComparison]) -> list[Section]:
     return [
+        _sensitivity_section(results),
+        *_trace_sections(results),
         _section("overview", "", scores.overview_table(shown)),
         *map(_metric_section, shown),
         _section(
             "tests", "Is it more than chance?", significance.friedman_table(shown), significance.wilcoxon_table(shown)
         ),
         _section("distance", "", significance.share_overview(shown), folded=map(significance.share_table, shown)),
-        _budget_section(results),
-        _section(
-            "winners",
-            "",
-            facts.settings_table(results),
-            folded=(facts.settings_table(results, dataset) for dataset in results.study.datasets),
-        ),
+        *([] if results.study.sampler == "star" else [_budget_section(results), _winners_section(results)]),
         _section("time", "", facts.cost_table(results)),
         _section("class-priors", "", facts.prior_table(results)),
-        _section("selection", "Choosing without full labels", *regret_tables(results)),
+        *([_selection_section(results)] if _has_choice(results) else []),
         _section("data", "", facts.dataset_table(results)),
         _section(
             "completeness",
@@ -216,6 +215,62 @@ def _budget_section(results: StudyResults) -> Section:
     return _section("rank-by-budget", "Rank by budget", folded=[table], chart=Chart(wide, narrow, caption))
 
 
+def _winners_section(results: StudyResults) -> Section:
+    tables = (facts.settings_table(results, dataset) for dataset in results.study.datasets)
+    return _section("winners", "", facts.settings_table(results), folded=tables)
+
+
+def _selection_section(results: StudyResults) -> Section:
+    return _section("selection", "Choosing without full labels", *regret_tables(results))
+
+
+def _has_choice(results: StudyResults) -> bool:
+    """Whether there are configurations to choose from; a star is none."""
+    return results.study.sampler != "star" and any(run.configuration for run in results.runs)
+
+
+def _sensitivity_section(results: StudyResults) -> Section:
+    rays = find_rays(results)
+    if not rays:
+        return Section("sensitivity", "Sensitivity")
+    panels, metric = [make_panel(ray) for ray in rays], METRICS[primary_metric(results.study)].title
+    wide, narrow = (value_chart(panels, metric, width) for width in (WIDE, NARROW))
+    caption = (
+        f"{metric} on the test rows when one parameter is varied and all others stay at the centre of the star, the "
+        "hollow mark: mean over the trials, with a band of one standard deviation to either side. A centre that is no "
+        "number stands first; the dotted line carries it on."
+    )
+    table = sensitivity_table(results, rays)
+    return _section("sensitivity", "Sensitivity", folded=[table], chart=Chart(wide, narrow, caption))
+
+
+def _trace_sections(results: StudyResults) -> Iterator[Section]:
+    """Curves by epoch, where the study has traces."""
+    traces = traced.read_traces(results)
+    if not traces:
+        return
+    names = traced.make_names(results, traces)
+    panels, title = traced.score_panels(traces), "Predicted class priors by epoch"
+    wide, narrow = (epoch_chart(panels, names, "predicted-priors", title, width) for width in (WIDE, NARROW))
+    caption = (
+        "Mean probability of a label over the validation rows: the class prior that the predictions of a method amount "
+        "to; mean over the trials. The dashed line named “true” is the true prior, the share in the training rows. "
+        "Methods with priors of their own are thick. Labels are counted from one."
+    )
+    tables = [traced.score_table(results, each) for each in traces]
+    yield _section("predicted-priors", title, folded=tables, chart=Chart(wide, narrow, caption))
+    panels, title = traced.error_panels(traces), "Convergence of π̂"
+    if panels:
+        wide, narrow = (epoch_chart(panels, names, "prior-errors", title, width) for width in (WIDE, NARROW))
+        caption = (
+            "Mean |π̂ − π| over the labels, of methods with priors of their own: mean over the trials. A curve starts "
+            "with the first estimate."
+        )
+        table = traced.error_table(results, [each for each in traces if each.errors])
+        yield _section("prior-convergence", title, folded=[table], chart=Chart(wide, narrow, caption))
+    yield _section("estimate-time", "", traced.estimate_time_table(results, traces))
+
+
 def _lead(results: StudyResults) -> str:
     """What was done, told from the study alone."""
     study = results.study
@@ -229,18 +284,25 @@ def _lead(results: StudyResults) -> str:
     split = "its own split (where the data ship none)" if study.split == "new" else "the same split"
     draw = "its own" if study.draw == "new" else "the same"
     scaling = "standardised" if study.scaling == "standard" else "as they are"
+    chosen = f"Epoch and configuration are chosen {seen}"
+    if study.sampler == "star":
+        chosen = f"The epoch is chosen {seen}, of the configurations the centre of the star counts"
+    elif not _has_choice(results):
+        chosen = f"The epoch is chosen {seen}"
     return (
         f"{len(study.methods)} methods on {len(study.datasets)} data sets, each with "
-        f"{_range(list(counts.values()))} configurations ({study.sampler}) of {_range([b.epochs for b in budgets])} "
-        f"epochs in {_range([b.trials for b in budgets])} trials. Every trial has {split} and "
+        f"{_range(list(counts.values()), 'configuration')} ({study.sampler}) of "
+        f"{_range([b.epochs for b in budgets], 'epoch')} in {_range([b.trials for b in budgets], 'trial')}. "
+        f"Every trial has {split} and "
         f"{draw} draw of the single positives. Features {scaling}, networks {', '.join(study.networks)}. "
-        f"Epoch and configuration are chosen {seen}; the test rows are looked at once. The floor is {study.floor}; the "
+        f"{chosen}; the test rows are looked at once. The floor is {study.floor}; the "
         f"oracle, which learns from all labels, is {study.oracle}."
     )
 
 
-def _range(numbers: Sequence[int]) -> str:
-    return f"{min(numbers)}" if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+def _range(numbers: Sequence[int], word: str) -> str:
+    low, high = min(numbers), max(numbers)
+    return (f"{high}" if low == high else f"{low} to {high}") + f" {word}{'s' if high > 1 else ''}"
 
 
 def _alert(results: StudyResults) -> str:

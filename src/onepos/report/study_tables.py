@@ -4,7 +4,8 @@
     results.chosen["yeast", method, 0]      # the run that counts for trial 0, and what it gave
 
 **Choice.** For every data set, method and trial the configuration is chosen by the rule of the study, from what was
-measured on validation rows. Test scores are never looked at to choose.
+measured on validation rows. Test scores are never looked at to choose. Of a star the centre counts: the rest is there
+to be looked at.
 """
 
 from __future__ import annotations
@@ -196,7 +197,8 @@ def choose(study: Study, results: Iterable[Finished], selection: Selection | Non
     candidates: dict[tuple[str, str, int], list[tuple[dict[str, float], Finished]]] = {}
     for run, result in sorted(results, key=lambda each: each[0].configuration):
         numbers = _selection_numbers(result, rule)
-        if numbers is not None:
+        counts = study.sampler != "star" or run.configuration == 0
+        if counts and numbers is not None:
             candidates.setdefault((run.dataset, run.method, run.trial), []).append((numbers, (run, result)))
     return {key: found[_best([numbers for numbers, _ in found], rule)][1] for key, found in candidates.items()}
 
