@@ -49,6 +49,26 @@ def run(onepos, tmp_path):
     return onepos
 
 
+def test_several_studies_behind_one_name(run, tmp_path):
+    (tmp_path / "small.toml").write_text(STUDY.replace("tiny", "small").replace("trials = 2", "trials = 1"))
+    (tmp_path / "both.toml").write_text('name = "both"\nstudies = ["tiny", "small"]')
+    code, _, err = run("bench", "run", "both.toml", "--workers", 1)
+    assert code == 0
+    assert "tiny: 8/8" in err
+    assert "small: 4/4" in err
+    code, out, _ = run("bench", "status", "results/both")
+    assert code == 0
+    assert "results/both/small" in out
+    code, out, _ = run("bench", "report", "results/both")
+    assert code == 0
+    written = {line.strip().removeprefix("results/both/report/") for line in out.splitlines()}
+    assert {"small/report.html", "tiny/report.html", "README.md"} <= written
+    assert "[small](small/report.md) | 4 of 4" in (tmp_path / "results/both/report/README.md").read_text()
+    code, _, err = run("bench", "report", "results")
+    assert code == 2
+    assert "must hold the results of a study" in err
+
+
 def test_run_status_report_pack(run, tmp_path):
     code, out, err = run("bench", "run", "tiny.toml", "--workers", 1)
     assert code == 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +25,10 @@ bench_app = typer.Typer(
 )
 
 StudyArgument = Annotated[
-    str, typer.Argument(metavar="STUDY", help="A study file (.toml), or smoke, fair or as-published, which come along.")
+    str,
+    typer.Argument(
+        metavar="STUDY", help="A study file (.toml), or the name of one that comes along: smoke, fair, paper-mll, …"
+    ),
 ]
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder given to `onepos bench run`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -48,25 +54,27 @@ def bench_run(
     """Make the runs of a study that are not yet made; stop and start it as you like, also on several machines."""
     from onepos.benchmark.runner import run_study
     from onepos.benchmark.store import Store
-    from onepos.benchmark.study_file import read_study
+    from onepos.benchmark.study_file import read_studies
 
-    plan = read_study(study, labels=labels)
-    store = Store(out or Path("results") / plan.name)
-    runs = plan.runs()
-    if retry:
-        store.retry(runs)
-    with progress(quiet or as_json) as advance:
-
-        def show(status: Status) -> None:
-            advance(plan.name, status.settled - 1, len(runs))
-
-        only = data.split(",") if data else None
-        n_workers = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
-        status = run_study(plan, store, device=device, workers=n_workers, only=only, on_progress=show)
-    if not quiet:
-        _show_status(store, runs, as_json)
-    if status.failed:
-        complain(f"{status.failed} of {len(runs)} runs failed. See why: onepos bench status {store.folder}")
+    name, studies = read_studies(study, labels=labels)
+    only = data.split(",") if data else None
+    n_workers = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
+    statuses = []
+    for folder, plan in studies.items():
+        store = Store((out or Path("results") / name) / folder)
+        mine = only if only is None or len(studies) == 1 else [each for each in only if each in plan.datasets]
+        if retry:
+            store.retry(plan.runs())
+        with progress(quiet or as_json) as advance:
+            show = partial(_advance, advance, plan.name)
+            status = run_study(plan, store, device=device, workers=n_workers, only=mine, on_progress=show)
+        statuses.append(status)
+        if not quiet:
+            _show_status(store, plan.runs(), as_json)
+        if status.failed:
+            of_all = f"{status.failed} of {len(plan.runs())} runs failed"
+            complain(f"{of_all}. See why: onepos bench status {store.folder}")
+    if any(status.failed for status in statuses):
         raise typer.Exit(1)
 
 
@@ -79,19 +87,17 @@ def bench_status(
     as_json: Json = False,
 ) -> None:
     """How many runs are done, at work, failed or waiting, and why the failed ones failed."""
-    from onepos.benchmark.store import Store
+    from onepos.benchmark.store import find_stores
 
-    store = Store(folder)
-    runs = store.study().runs()
-    if watch:
-        with progress(as_json) as advance:
-            while True:
-                status = store.status(runs)
-                advance(f"{folder}", status.settled - 1, len(runs))
-                if status.settled == len(runs):
-                    break
-                time.sleep(1)
-    _show_status(store, runs, as_json)
+    for store in find_stores(folder).values():
+        runs = store.study().runs()
+        if watch:
+            with progress(as_json) as advance:
+                while (status := store.status(runs)).settled < len(runs):
+                    _advance(advance, f"{store.folder}", status)
+                    time.sleep(1)
+                _advance(advance, f"{store.folder}", status)
+        _show_status(store, runs, as_json)
 
 
 @bench_app.command("report")
@@ -100,10 +106,10 @@ def bench_report(
     out: Annotated[Path | None, typer.Option(help="Where to write [default: FOLDER/report].")] = None,
     as_json: Json = False,
 ) -> None:
-    """Write the report of a study: one page, and its tables as Markdown, LaTeX and CSV."""
-    from onepos.report.study_page import write_report
+    """Write the report of a study, or of each of several: one page, and its tables as Markdown, LaTeX and CSV."""
+    from onepos.report.suite import write_reports
 
-    written = write_report(folder, out or folder / "report")
+    written = write_reports(folder, out or folder / "report")
     if as_json:
         show_json([str(path) for path in written])
     else:
@@ -171,6 +177,10 @@ def bench_unpack(
     from onepos.benchmark.store import Store
 
     print(f"{Store(folder).unpack(file)} runs: {folder}")
+
+
+def _advance(advance: Callable[[str, int, int], None], name: str, status: Status) -> None:
+    advance(name, status.settled - 1, sum(dataclasses.astuple(status)))
 
 
 def _read_metrics(text: str) -> list[str]:

@@ -20,6 +20,7 @@ from onepos.benchmark.store import Store
 from onepos.benchmark.study_file import read_study
 from onepos.criteria import CRITERIA
 from onepos.datasets import load_dataset
+from onepos.methods import make_method
 from onepos.metrics import METRICS, evaluate
 from onepos.protocol import split
 from onepos.stacking import train_many
@@ -64,6 +65,37 @@ def test_what_a_run_says(study, scenes):
     np.testing.assert_allclose(result["true_prior"], trial.labels.mean(0), rtol=1e-5)
     error = np.abs(np.array(result["prior"]) - result["true_prior"]).sum() / np.sum(result["true_prior"])
     assert result["prior_error"] == pytest.approx(error, rel=1e-4)
+
+
+def test_methods_that_do_not_stack_come_in_small_blocks():
+    sizes = {}
+    for block in make_blocks(read_study("fair"), 64):
+        sizes[block[0].method] = max(sizes.get(block[0].method, 0), len(block))
+    assert {name for name, size in sizes.items() if size <= 8} == {
+        name for name in sizes if not make_method(name).stackable
+    }
+
+
+def test_common_priors_come_from_single_positives_and_are_the_same_for_all_runs(study, scenes):
+    first, last = (make_trial(scenes, run) for run in (study.runs()[0], study.runs()[-2]))
+    assert study.runs()[-2].method == "full"
+    np.testing.assert_array_equal(first.prior, last.prior)
+    labels = scenes.Y.copy()
+    labels[scenes.splits["train"]] = first.observed  # what was not observed is gone
+    np.testing.assert_array_equal(make_trial(dataclasses.replace(scenes, Y=labels), study.runs()[0]).prior, first.prior)
+    true = first.labels.mean(0)
+    assert np.abs(first.prior - true).sum() < 0.5 * np.abs(first.observed.mean(0) - true).sum()
+
+
+def test_criteria_that_ask_for_priors_get_the_common_ones(study, scenes):
+    run = study.runs()[0]
+    trial = make_trial(scenes, run)
+    task = make_task(run, trial)
+    (history,) = train_many([task])
+    held_out = predict_logits(task.learner, trial.full.samples).double().numpy()
+    wanted = CRITERIA["pu_risk"].function(trial.single.Y, held_out, trial.prior)
+    assert make_result(run, trial, task, history)["criteria"]["pu_risk"] == pytest.approx(wanted, rel=1e-5)
+    assert wanted != pytest.approx(CRITERIA["pu_risk"].function(trial.single.Y, held_out, None), rel=1e-3)
 
 
 def test_a_trace_tells_each_epoch_label_by_label(study, scenes):

@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 import pytest
 
 from onepos.benchmark.study import Run
-from onepos.benchmark.study_file import STUDIES, read_study, write_study
+from onepos.benchmark.study_file import STUDIES, read_studies, read_study, write_study
 from onepos.methods import METHODS, make_method
 
 SMOKE = (STUDIES / "smoke.toml").read_text(encoding="utf-8")
-SHIPPED = ["as-published", "fair", "figures", "sensitivity", "smoke"]
+SHIPPED = [path.stem for path in sorted(STUDIES.glob("*.toml")) if path.stem != "paper-mll"]
 SHARED = ("network", "hidden", "lr", "weight_decay", "batch_size")
 
 RUN = Run(
@@ -467,3 +467,31 @@ def test_a_file_that_is_not_there():
         FileNotFoundError, match=r"no study file fare.toml, and no study of that name; did you mean 'fair'\?"
     ):
         read_study("fare.toml")
+
+
+def test_a_file_may_stand_for_several_studies(tmp_path):
+    name, studies = read_studies("paper-mll")
+    assert name == "paper-mll"
+    assert next(iter(studies)) == "as-published"
+    assert all(study == read_study(folder) for folder, study in studies.items())
+    assert read_studies("smoke") == ("smoke", {".": read_study("smoke")})
+    (tmp_path / "mine.toml").write_text(SMOKE.replace('"smoke"', '"mine"'))
+    (tmp_path / "both.toml").write_text('name = "both"\nstudies = ["mine", "smoke"]')
+    name, studies = read_studies(tmp_path / "both.toml", labels="single-positive")
+    assert list(studies) == ["mine-single-positive", "smoke-single-positive"]
+    assert studies["mine-single-positive"].runs() == studies["smoke-single-positive"].runs()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('name = "a"\nstudies = ["nonesuch"]', "there is no study file nonesuch"),
+        ('studies = ["smoke"]', "name must be stated"),
+        ('name = "a"\nstudies = []', "studies must be a list of names"),
+        ('name = "a"\nstudies = ["smoke"]\nseed = 1', "unknown key 'seed'"),
+    ],
+)
+def test_a_wrong_list_of_studies(tmp_path, text, said):
+    (tmp_path / "wrong.toml").write_text(text)
+    with pytest.raises((ValueError, FileNotFoundError), match=said):
+        read_studies(tmp_path / "wrong.toml")

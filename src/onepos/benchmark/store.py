@@ -290,6 +290,19 @@ _FOLDER = {"done": "runs", "failed": "failed", "skipped": "skipped"}
 _TELLS = {"runs": "result", "failed": "trace", "skipped": "reason"}
 
 
+def find_stores(folder: str | os.PathLike[str]) -> dict[str, Store]:
+    """The results in a folder: its own as ".", or those in the folders within it, by their names."""
+    root = Path(folder)
+    if (root / "study.toml").exists():
+        return {".": Store(root)}
+    found = {path.parent.name: Store(path.parent) for path in sorted(root.glob("*/study.toml"))}
+    if not found:
+        raise FileNotFoundError(
+            f"{root} must hold the results of a study; there is no study.toml in it. Give the folder of bench run."
+        )
+    return found
+
+
 def _beat(claims: Iterable[Path], stop: threading.Event, seconds: float) -> None:
     while not stop.wait(seconds):
         for path in claims:

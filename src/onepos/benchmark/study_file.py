@@ -47,15 +47,29 @@ def read_study(source: str | os.PathLike[str], *, labels: str | None = None, met
         metric: In place of the file's `selection.metric`.
     """
     path = _find_study(source)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} must be TOML in UTF-8; {error}. Mend the file.") from error
-    study = _read(_Table(content, path.name))
+    study = _read(_load(path))
     asked = {"metric": metric or study.selection.metric, "labels": labels or study.selection.labels}
     selection = _read_selection(_Table(asked, path.name, "selection"))
     name = study.name if selection.labels == study.selection.labels else f"{study.name}-{selection.labels}"
     return dataclasses.replace(study, name=name, selection=selection)
+
+
+def read_studies(source: str | os.PathLike[str], *, labels: str | None = None) -> tuple[str, dict[str, Study]]:
+    """The name of a file, and its studies by the folder of each: "." for a study, or one each of those it names.
+
+    Args:
+        source: As for `read_study`, or a file of a name and a list of `studies` that lie beside it or ship along.
+        labels: As for `read_study`.
+    """
+    path = _find_study(source)
+    file = _load(path)
+    if "studies" not in file.content:
+        study = read_study(path, labels=labels)
+        return study.name, {".": study}
+    file.check_keys(["name", "studies"])
+    beside = [path.with_name(f"{name}.toml") for name in file.names("studies")]
+    studies = [read_study(each if each.is_file() else each.stem, labels=labels) for each in beside]
+    return file.text("name"), {study.name: study for study in studies}
 
 
 def write_study(study: Study) -> str:
@@ -81,6 +95,13 @@ def _find_study(source: str | os.PathLike[str]) -> Path:
     if name in shipped:
         return STUDIES / f"{name}.toml"
     raise FileNotFoundError(f"there is no study file {source}, and no study of that name; {suggest(name, shipped)}")
+
+
+def _load(path: Path) -> _Table:
+    try:
+        return _Table(tomllib.loads(path.read_text(encoding="utf-8")), path.name)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be TOML in UTF-8; {error}. Mend the file.") from error
 
 
 class _Table:

@@ -19,6 +19,7 @@ from onepos.report import study_scores as scores
 from onepos.report import study_significance as significance
 from onepos.report import study_traces as traced
 from onepos.report.canvas import NARROW, WIDE
+from onepos.report.shortfall import reach_table, shortfall_table
 from onepos.report.study_comparison import MetricComparison, compare_methods
 from onepos.report.study_curves import epoch_chart, value_chart
 from onepos.report.study_figures import budget_chart, critical_difference_diagram
@@ -165,6 +166,7 @@ def _sections(results: StudyResults, shown: Sequence[MetricComparison]) -> list[
         _section(
             "tests", "Is it more than chance?", significance.friedman_table(shown), significance.wilcoxon_table(shown)
         ),
+        *([_shortfall_section(results)] if _has_choice(results) else []),
         _section("distance", "", significance.share_overview(shown), folded=map(significance.share_table, shown)),
         *([] if results.study.sampler == "star" else [_budget_section(results), _winners_section(results)]),
         _section("time", "", facts.cost_table(results)),
@@ -227,6 +229,11 @@ def _selection_section(results: StudyResults) -> Section:
 def _has_choice(results: StudyResults) -> bool:
     """Whether there are configurations to choose from; a star is none."""
     return results.study.sampler != "star" and any(run.configuration for run in results.runs)
+
+
+def _shortfall_section(results: StudyResults) -> Section:
+    tables = reach_table(results), shortfall_table(results)
+    return _section("below-paper", "Below the paper’s row, and why", *tables)
 
 
 def _sensitivity_section(results: StudyResults) -> Section:

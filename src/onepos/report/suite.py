@@ -1,0 +1,49 @@
+"""The reports of the studies in a folder, and where there are several a list of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from onepos.benchmark.store import Store, find_stores
+from onepos.files import write_atomically
+from onepos.report.reproduction import write_reproduction
+from onepos.report.study_page import write_report
+from onepos.report.tables import markdown_table
+
+_PUBLISHED, _FAIR, _BRIDGE = "as-published", "fair", "bridge-"
+
+
+def write_reports(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
+    """Write the report of the study in a folder, or of every study in the folders within it.
+
+    Args:
+        folder: Of `onepos bench run`; studies may be unfinished.
+        out: Where to write. The reports of several studies go into a folder each, beside `README.md`, which lists them,
+            and `reproduction.md` and `.html` where the studies that it takes are all there.
+
+    Returns:
+        The files.
+    """
+    stores, there = find_stores(folder), Path(out)
+    written = [file for name, store in stores.items() for file in write_report(store.folder, there / name)]
+    if "." in stores:
+        return written
+    if {_PUBLISHED, _FAIR} <= stores.keys():
+        bridges = [store.folder for name, store in stores.items() if name.startswith(_BRIDGE)]
+        written += write_reproduction(
+            stores[_PUBLISHED].folder, stores[_FAIR].folder, bridges, there / "reproduction.md"
+        )
+    return [*written, write_atomically(there / "README.md", _list(stores, there))]
+
+
+def _list(stores: Mapping[str, Store], there: Path) -> str:
+    rows = []
+    for name, store in stores.items():
+        runs = store.study().runs()
+        rows.append([f"[{name}]({name}/report.md)", f"{store.status(runs).done} of {len(runs)}"])
+    text = f"# Reports\n\n{markdown_table(rows, ['study', 'finished runs'])}\n"
+    if (there / "reproduction.md").exists():
+        text += "\n[Are the paper's tables reproduced?](reproduction.md)\n"
+    return text
