@@ -18,7 +18,7 @@ ROOMS = [
     {"datasets"},
     {"protocol"},
     {"losses", "priors", "neighbours", "metrics", "criteria", "selection"},
-    {"samples", "backbones", "heads"},
+    {"samples", "images", "backbones", "networks", "heads"},
     {"method", "methods"},
     {"runtime", "optimizers", "checkpoint", "training", "stacking"},
     {"labels", "estimator", "model_folder"},

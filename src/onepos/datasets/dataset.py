@@ -57,7 +57,7 @@ class Dataset:
             "X": check_features(self.X),
             "label_names": tuple(map(str, self.label_names)),
         }
-        fields["Y"] = _check_indicator(self.Y, "Y", fields["label_names"])
+        fields["Y"] = check_indicator(self.Y, "Y", fields["label_names"])
         self.__dict__.update(fields)
         if self.feature_names is not None:
             self.__dict__["feature_names"] = tuple(map(str, self.feature_names))
@@ -65,7 +65,7 @@ class Dataset:
         if self.observed is not None:
             self.__dict__["observed"] = self._check_observed()
         if self.splits is not None:
-            self.__dict__["splits"] = _check_splits(self.splits, self.n_samples)
+            self.__dict__["splits"] = check_splits(self.splits, self.n_samples)
 
     def __repr__(self) -> str:
         kind = "sparse " if self.is_sparse else ""
@@ -114,12 +114,12 @@ class Dataset:
         Args:
             rows: Row numbers, or a boolean mask of length n.
         """
-        chosen = _as_rows(rows, self.n_samples, "rows")
+        chosen = as_rows(rows, self.n_samples, "rows")
         return replace(
             self,
             X=self.X[chosen],
             Y=self.Y[chosen],
-            splits=_move_splits(self.splits, chosen, self.n_samples),
+            splits=move_splits(self.splits, chosen, self.n_samples),
             observed=None if self.observed is None else self.observed[chosen],
         )
 
@@ -168,7 +168,7 @@ class Dataset:
             )
 
     def _check_observed(self) -> Labels:
-        observed = _check_indicator(self.observed, "observed", self.label_names)
+        observed = check_indicator(self.observed, "observed", self.label_names)
         if observed.shape != self.Y.shape:
             raise ValueError(
                 f"observed must have the shape of Y; it is {observed.shape}, Y is {self.Y.shape}. "
@@ -292,7 +292,8 @@ def _find_not_finite(X: Features) -> tuple[int, int, float]:
     return row, column, float(X[row, column])
 
 
-def _check_indicator(values: Any, what: str, names: tuple[str, ...]) -> Labels:
+def check_indicator(values: Any, what: str, names: tuple[str, ...]) -> Labels:
+    """A 0/1 matrix with a column for each name, or a sentence on what is wrong with it."""
     given = to_dense(values)
     if given.dtype.kind not in "buif":
         raise ValueError(f"{what} must hold 0 and 1; its type is {given.dtype}. Turn labels into 0/1 columns.")
@@ -326,11 +327,12 @@ def _check_names(names: tuple[str, ...], n_labels: int) -> None:
             )
 
 
-def _check_splits(splits: Mapping[str, Any], n_samples: int) -> dict[str, Rows]:
+def check_splits(splits: Mapping[str, Any], n_samples: int) -> dict[str, Rows]:
+    """Parts that share no row."""
     checked: dict[str, Rows] = {}
     owner = np.full(n_samples, -1, dtype=np.intp)
     for number, (part, rows) in enumerate(splits.items()):
-        index = _as_rows(rows, n_samples, f"split '{part}'")
+        index = as_rows(rows, n_samples, f"split '{part}'")
         taken = index[owner[index] >= 0]
         if len(taken) or len(np.unique(index)) < len(index):
             other = f"also in '{list(splits)[owner[taken[0]]]}'" if len(taken) else "listed twice"
@@ -349,7 +351,8 @@ def _first_repeated(index: Rows) -> int:
     return int(values[counts > 1][0])
 
 
-def _as_rows(rows: npt.ArrayLike, n_samples: int, what: str) -> Rows:
+def as_rows(rows: npt.ArrayLike, n_samples: int, what: str) -> Rows:
+    """Row numbers, from numbers or a mask."""
     index = np.asarray(rows)
     if index.dtype == bool and index.shape == (n_samples,):
         index = np.flatnonzero(index)
@@ -367,7 +370,8 @@ def _as_rows(rows: npt.ArrayLike, n_samples: int, what: str) -> Rows:
     return _freeze(index.astype(np.intp))
 
 
-def _move_splits(splits: Mapping[str, Rows] | None, chosen: Rows, n_samples: int) -> dict[str, Rows] | None:
+def move_splits(splits: Mapping[str, Rows] | None, chosen: Rows, n_samples: int) -> dict[str, Rows] | None:
+    """The parts by the new numbers of the chosen rows."""
     if splits is None or len(np.unique(chosen)) < len(chosen):
         return None
     place = np.full(n_samples, -1, dtype=np.intp)

@@ -46,6 +46,23 @@ def digit_scenes(n_samples: int = 6000, random_state: int = 0) -> Dataset:
     return _generate(int(n_samples), int(random_state))
 
 
+def as_pictures(scenes: Dataset, enlarge: int = 1) -> npt.NDArray[np.uint8]:
+    """The rows of a data set of grey pictures as such, (n, enlarge · height, enlarge · width, 3).
+
+    Args:
+        scenes: Its `image_shape` is (height, width), its features are in [0, 1].
+        enlarge: Pixels per pixel and side; a network that halves the picture five times needs more than 16.
+    """
+    if scenes.image_shape is None or len(scenes.image_shape) != 2 or scenes.is_sparse:
+        raise ValueError(
+            f"the rows must be grey pictures (height, width); {scenes.name} has image_shape {scenes.image_shape}. "
+            "Give data such as digit_scenes()."
+        )
+    grey: npt.NDArray[np.uint8]
+    grey = np.rint(np.asarray(scenes.X) * 255).clip(0, 255).astype(np.uint8).reshape(-1, *scenes.image_shape, 1)
+    return grey.repeat(enlarge, axis=1).repeat(enlarge, axis=2).repeat(3, axis=3)
+
+
 @lru_cache(maxsize=4)
 def _generate(n_samples: int, random_state: int) -> Dataset:
     rng = np.random.default_rng(random_state)

@@ -1,0 +1,98 @@
+"""What the readers of picture lists share: numbered lines, files that must be there, counts that must be right."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from onepos.datasets.files import check_file, naming, open_binary
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file (also gzipped) that are not blank, stripped, with their numbers from 1."""
+    with naming(check_file(path)), open_binary(path) as handle:
+        for number, line in enumerate(handle, start=1):
+            if text := line.decode().strip():
+                yield number, text
+
+
+def bad_line(path: Path, number: int, must: str, found: str, advice: str = "Get the file again.") -> ValueError:
+    """An error that says which line of a list is wrong."""
+    return ValueError(f"{path.name}, line {number}: {must}; it is '{found[:60]}'. {advice}")
+
+
+def find_root(root: str | os.PathLike[str], inside: str, folders: Sequence[str], name: str) -> Path:
+    """The folder that holds `inside`: `root` itself or one of `folders` below it."""
+    tried = [Path(root) / folder for folder in ("", *folders)]
+    for folder in tried:
+        if (folder / inside).exists():
+            return folder
+    raise FileNotFoundError(
+        f"{name} must hold {inside}; it is neither in {root} nor in {', '.join(folders)} below it. "
+        f"Give the folder into which {name} was extracted."
+    )
+
+
+def check_images(root: Path, paths: Sequence[str], list_name: str, unit: str, places: Sequence[int]) -> None:
+    """Say which picture of a list is missing; each folder is listed once instead of asking for every file.
+
+    Args:
+        root: Folder the paths start from.
+        paths: The pictures, relative to it.
+        list_name: The file that names them.
+        unit: What `places` counts, for example "line".
+        places: Where in that file each path stands.
+    """
+    present: dict[str, set[str]] = {}
+    missing = []
+    for row, path in enumerate(paths):
+        folder, name = os.path.split(path)
+        if folder not in present:
+            present[folder] = _list(os.path.join(root, folder))
+        if name not in present[folder]:
+            missing.append(row)
+    if missing:
+        more = f" ({len(missing)} of {len(paths)} images are missing)" if len(missing) > 1 else ""
+        raise FileNotFoundError(
+            f"{list_name}, {unit} {places[missing[0]]}: the image must be there; {paths[missing[0]]} is not in "
+            f"{root}{more}. Extract the images there, or pass check_files=False to read the labels alone."
+        )
+
+
+def check_counts(
+    name: str,
+    root: Path,
+    found: Mapping[str, int],
+    expected: Mapping[str, int],
+    variants: Mapping[tuple[int, ...], str],
+) -> None:
+    """Say which variant of a data set this is, if not the published one.
+
+    Args:
+        name: The data set.
+        root: Where it was read.
+        found: Rows per part.
+        expected: Rows per part of the published benchmark.
+        variants: Name of other known variants by their counts, in the order of `expected`.
+    """
+    if dict(found) == dict(expected):
+        return
+    counts = tuple(found.get(part, 0) for part in expected)
+    which = f", which is {variants[counts]}" if counts in variants else ""
+    raise ValueError(
+        f"{name} must have {_say(expected)} rows, as in the published benchmark; {root} has {_say(found)}{which}. "
+        "Give the published variant, or pass strict=False to use this one as it is."
+    )
+
+
+def _say(counts: Mapping[str, int]) -> str:
+    return " and ".join(f"{count} {part}" for part, count in counts.items())
+
+
+def _list(folder: str) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()

@@ -1,0 +1,131 @@
+"""Views of pictures: everything random is drawn here, from a generator on the CPU, for a whole batch at once.
+
+The same generator gives the same views on every device. Pictures are (B, 3, H, W) with values in [0, 1] until they are
+normalised; the amounts are drawn per picture.
+
+Weak view: flip. Strong view: flip, cutout, two random operations, colour jitter, greyscale.
+
+Deviation: the published strong view draws its two operations with a package whose policies are its own; here they are
+drawn uniformly from the 14 of RandAugment, each with a uniform strength. The order of the four colour changes is drawn
+once per batch instead of once per picture.
+
+References:
+    Cubuk, Zoph, Shlens, Le: RandAugment, CVPR Workshops 2020.
+    DeVries, Taylor: Improved regularization of convolutional neural networks with cutout, 2017.
+    Xie, Xiao, Huang: Label-aware global consistency for multi-label learning with single positive labels, NeurIPS 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Generator, Tensor
+
+from onepos.images import adjustments as adjust
+from onepos.networks.normalisation import Normalisation
+
+
+def to_unit(pixels: Tensor) -> Tensor:
+    """uint8 (B, H, W, 3) → float (B, 3, H, W) in [0, 1], stored channels last."""
+    return pixels.permute(0, 3, 1, 2).float().div_(255)
+
+
+def make_views(pixels: Tensor, n_views: int, normalisation: Normalisation, generator: Generator) -> tuple[Tensor, ...]:
+    """Normalised views of uint8 pictures (B, H, W, 3): a weak one, then strong ones."""
+    images = to_unit(pixels)
+    views = [weak_view(images, generator), *(strong_view(images, generator) for _ in range(n_views - 1))]
+    return tuple(normalisation(view) for view in views)
+
+
+def weak_view(images: Tensor, generator: Generator) -> Tensor:
+    """Flipped, or not."""
+    return flip(images, generator)
+
+
+def strong_view(images: Tensor, generator: Generator) -> Tensor:
+    """Hard to recognise, yet of the same content."""
+    images = cutout(flip(images, generator), generator)
+    images = colour_jitter(rand_augment(images, generator), generator)
+    return greyscale(images, generator)
+
+
+def flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
+    """Swap left and right with probability p."""
+    return torch.where(_chosen(images, generator, p), images.flip(3), images)
+
+
+def greyscale(images: Tensor, generator: Generator, p: float = 0.2) -> Tensor:
+    """Take the colour out with probability p."""
+    return torch.where(_chosen(images, generator, p), adjust.grey(images), images)
+
+
+def cutout(images: Tensor, generator: Generator, share: float = 0.5) -> Tensor:
+    """Cover a square of `share` of the side with one random colour; it may reach over the edge."""
+    n, _, height, width = images.shape
+    inside = images.new_ones(1, 1, 1, 1, dtype=torch.bool)
+    for length, shape in ((height, (1, 1, -1, 1)), (width, (1, 1, 1, -1))):
+        side = int(length * share + 0.5)
+        centre = torch.randint(length, (n, 1, 1, 1), generator=generator).to(images.device)
+        place = torch.arange(length, device=images.device).view(shape)
+        inside = inside & (place >= centre - side // 2) & (place < centre - side // 2 + side)
+    colour = torch.randint(256, (n, 3, 1, 1), generator=generator).to(images) / 255
+    return torch.where(inside, colour, images)
+
+
+def colour_jitter(
+    images: Tensor,
+    generator: Generator,
+    amounts: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1),
+    p: float = 0.8,
+) -> Tensor:
+    """With probability p change brightness, contrast and saturation by up to a share, and hue by up to a turn."""
+    chosen = _chosen(images, generator, p)
+    changes = (adjust.brightness, adjust.contrast, adjust.saturation, adjust.hue)
+    centres = (1.0, 1.0, 1.0, 0.0)
+    jittered = images
+    for k in torch.randperm(len(changes), generator=generator).tolist():
+        amount = centres[k] + amounts[k] * (2 * torch.rand(len(images), generator=generator) - 1)
+        jittered = changes[k](jittered, amount.to(images))
+    return torch.where(chosen, jittered, images)
+
+
+def rand_augment(images: Tensor, generator: Generator, n_operations: int = 2) -> Tensor:
+    """Apply `n_operations` drawn from `OPERATIONS`, each with its own strength, to every picture."""
+    for _ in range(n_operations):
+        which = torch.randint(len(OPERATIONS), (len(images),), generator=generator)
+        # Uniform in [-1, 1]: how strong, and in which direction where there are two.
+        strength = 2 * torch.rand(len(images), generator=generator) - 1
+        changed = images.clone()
+        for k, operation in enumerate(OPERATIONS.values()):
+            mine = torch.nonzero(which == k).flatten()  # known on the CPU: no waiting for the device
+            if len(mine):
+                there = mine.to(images.device)
+                changed[there] = operation(images[there], strength[mine].to(images))
+        images = changed
+    return images
+
+
+Operation = Callable[[Tensor, Tensor], Tensor]
+
+# Strength s in [-1, 1] → picture; the ranges are those of RandAugment.
+OPERATIONS: dict[str, Operation] = {
+    "identity": lambda x, s: x,
+    "autocontrast": lambda x, s: adjust.autocontrast(x),
+    "equalize": lambda x, s: adjust.equalize(x),
+    "rotate": lambda x, s: adjust.rotate(x, 30 * s),
+    "solarize": lambda x, s: adjust.solarize(x, 1 - s.abs()),
+    "posterize": lambda x, s: adjust.posterize(x, 8 - (4 * s.abs()).round()),
+    "contrast": lambda x, s: adjust.contrast(x, 1 + 0.9 * s),
+    "saturation": lambda x, s: adjust.saturation(x, 1 + 0.9 * s),
+    "brightness": lambda x, s: adjust.brightness(x, 1 + 0.9 * s),
+    "sharpness": lambda x, s: adjust.sharpness(x, 1 + 0.9 * s),
+    "shear x": lambda x, s: adjust.shear(x, 0.3 * s, 0 * s),
+    "shear y": lambda x, s: adjust.shear(x, 0 * s, 0.3 * s),
+    "translate x": lambda x, s: adjust.translate(x, 0.3 * s, 0 * s),
+    "translate y": lambda x, s: adjust.translate(x, 0 * s, 0.3 * s),
+}
+
+
+def _chosen(images: Tensor, generator: Generator, p: float) -> Tensor:
+    return (torch.rand(len(images), 1, 1, 1, generator=generator) < p).to(images.device)
