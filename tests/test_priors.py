@@ -1,11 +1,13 @@
 """estimate_priors against the exhaustive search of the paper, its laws, and its doors."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 import torch
 
+from onepos import priors
 from onepos.priors import _count_torch, estimate_priors, match_thresholds
 
 
@@ -196,3 +198,14 @@ def test_matched_thresholds_keep_ties_together():
         4,
         5,
     ]
+
+
+def test_threads_change_nothing(monkeypatch):
+    rng = np.random.default_rng(5)
+    scores, observed = rng.integers(0, 50, (400, 70)).astype(np.float32), rng.integers(-1, 70, 400)
+    alone = estimate_priors(scores, observed)
+    monkeypatch.setattr(priors, "_LARGE", 1)
+    monkeypatch.setattr(priors, "_threads", lambda: 3)
+    together = estimate_priors(scores, observed)
+    for each in dataclasses.fields(alone):
+        np.testing.assert_array_equal(getattr(alone, each.name), getattr(together, each.name))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,9 @@ IntArray = npt.NDArray[np.int64]
 # Columns sorted at a time. Reading a C-ordered matrix column by column touches every cache line c times, so
 # a block is transposed first; the extra memory stays at block/c of the matrix.
 _BLOCK = 16
+
+# Scores from which on several threads sort blocks side by side; fewer are sorted before threads have started.
+_LARGE = 1 << 20
 
 # Scores that an accelerator sorts at once, whatever that takes: a few megabytes.
 _SMALL = 1 << 20
@@ -231,7 +235,8 @@ def _count_numpy(scores: npt.NDArray[Any], rows: IntArray, labels: IntArray) -> 
     n, c = scores.shape
     at_least = np.empty(len(rows), np.int64)
     start = np.searchsorted(labels, np.arange(c + 1))
-    for first in range(0, c, _BLOCK):
+
+    def count(first: int) -> None:
         block = np.array(scores[:, first : first + _BLOCK].T, order="C")
         mine = slice(start[first], start[min(first + _BLOCK, c)])
         wanted = block[labels[mine] - first, rows[mine]]
@@ -239,7 +244,22 @@ def _count_numpy(scores: npt.NDArray[Any], rows: IntArray, labels: IntArray) -> 
         for k, column in enumerate(block, start=first):
             here = slice(start[k] - start[first], start[k + 1] - start[first])
             at_least[start[k] : start[k + 1]] = n - np.searchsorted(column, wanted[here])
+
+    blocks = range(0, c, _BLOCK)
+    threads = _threads() if scores.size >= _LARGE else 1
+    if threads == 1:
+        for first in blocks:
+            count(first)
+    else:
+        with ThreadPoolExecutor(threads) as pool:  # sorting does not hold the interpreter's lock
+            list(pool.map(count, blocks))
     return at_least
+
+
+def _threads() -> int:
+    """As many as torch may use, where it is at work; else one."""
+    torch = sys.modules.get("torch")
+    return 1 if torch is None else int(torch.get_num_threads())
 
 
 def _count_torch(scores: torch.Tensor, rows: IntArray, labels: IntArray) -> IntArray:
