@@ -20,6 +20,8 @@ from onepos.benchmark.consistency import (
     find_risk_facts,
     fit_slope,
     make_population,
+    measure_other_norms,
+    measure_risk,
     minimise_risk,
     prior_bound,
     rademacher,
@@ -27,6 +29,7 @@ from onepos.benchmark.consistency import (
     risk_bound_as_printed,
     run_consistency,
     split_error,
+    summarise_norm,
     threshold_curve,
 )
 from onepos.datasets.scenes import digit_scenes
@@ -212,7 +215,7 @@ def test_minimiser_finds_the_bottom(is_absolute):
     y = (rng.random(80) < 0.3).astype(float)
     x = np.c_[rng.normal(size=80) + 1.5 * y, np.ones(80)]
     named, prior = 2 * y / 80, y.mean()
-    study = Consistency("an", norm=6.0)
+    study = Consistency("an")
 
     def objective(weights):  # (2, any number)
         f = 1 / (1 + np.exp(-x @ weights))
@@ -222,6 +225,7 @@ def test_minimiser_finds_the_bottom(is_absolute):
     found = minimise_risk(
         *(torch.tensor(each, dtype=torch.float32) for each in (x, named[:, None], np.full(80, 1 / 80), [prior])),
         torch.tensor([is_absolute]),
+        torch.tensor([6.0], dtype=torch.float64),
         study,
     )
     radius, angle = np.meshgrid(np.linspace(0, 6, 121), np.linspace(0, 2 * math.pi, 721))
@@ -231,12 +235,27 @@ def test_minimiser_finds_the_bottom(is_absolute):
 
 
 def test_norm_binds_every_label():
+    """Separable: the longer the better, so that each label ends at the norm of its own."""
     x = torch.tensor([[3.0, 1.0], [-3.0, 1.0]])
     named = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    norm, study = torch.tensor([0.5, 3.0], dtype=torch.float64), Consistency("an")
     found = minimise_risk(
-        x, named, torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5]), torch.tensor([False, True]), TINY
+        x, named, torch.tensor([0.5, 0.5]), torch.tensor([0.5, 0.5]), torch.tensor([False, True]), norm, study
     )
-    assert (found.norm(dim=0) <= TINY.norm + 1e-4).all()
+    np.testing.assert_allclose(found.norm(dim=0), norm, rtol=1e-4)
+
+
+def test_labels_are_minimised_apart(population):
+    """Norms side by side give what each gives alone."""
+    n = len(population.Y)
+    share, known = np.full(n, 1 / n), 2 * population.Y / n
+    together = measure_other_norms(population, population.lifted, known, share, TINY)
+    assert together.shape == (3, 10)
+    for norm, risk in zip(TINY.other_norms, together, strict=True):
+        alone, _ = measure_risk(
+            population, population.lifted, [known], share, [population.prior], [False], [norm], TINY
+        )
+        np.testing.assert_allclose(alone[0], risk, rtol=1e-4)
 
 
 @pytest.fixture(scope="module")
@@ -261,6 +280,52 @@ def test_tiny_study(tiny):
     assert data["risk"]["fails"]["theorem"] == {"runs": 4, "printed": 0, "mended": 0}
     assert len(data["priors"]["labels"]) == 10
     assert data["priors"]["labels"][0]["halves"] is None  # zeros are rare: some half names none
+
+
+def test_norms_of_the_tiny_study(tiny):
+    risk, prior = tiny["datasets"][0]["risk"], digit_scenes(400).Y.mean(0)
+    norms = risk["norms"]
+    assert [each["norm"] for each in norms] == [3, 10, 30, 100]
+    assert tiny["study"]["other_norms"] == [3, 10, 100]
+    for each in norms:
+        assert each["constant"] == pytest.approx(sum(min(p, 1 - p) for p in prior) - each["best"], abs=1e-4)
+        assert np.shape(each["excess"]["runs"]) == (2, 2)
+        assert each["runs"] == 4
+        assert np.min(each["excess"]["runs"]) >= 0  # no run beats f* of its own class
+        np.testing.assert_allclose(
+            each["above_limit"]["mean"], np.subtract(each["excess"]["mean"], each["limit"]), atol=1e-4
+        )
+
+
+def test_the_main_norm_is_the_main_study(tiny):
+    risk = tiny["datasets"][0]["risk"]
+    main = risk["norms"][2]
+    assert main["best"] == risk["best"]
+    assert main["constant"] == risk["constant"]
+    assert main["limit"] == risk["limits"]["theorem"]
+    assert main["excess"] == risk["excess"]["theorem"]
+    assert main["above_limit"] == risk["above_limit"]["theorem"]
+    assert main["bound"] == risk["bounds"]["mended"]
+    assert main["fails"] == risk["fails"]["theorem"]["mended"]
+
+
+def test_bound_of_a_norm_counts_its_failures():
+    """By hand: two sizes, two samples, three labels, and a bound that one run exceeds."""
+    counts = np.tile(COUNTS, (2, 2, 1))
+    best, limit = np.array([0.1, 0.05, 0.2]), np.array([0.1, 0.06, 0.2])
+    risks = np.tile(best + 0.25, (2, 2, 1))
+    risks[1, 0] = 1000.0
+    study = dataclasses.replace(TINY, sizes=(200, 800), delta=DELTA)
+    found = summarise_norm(FACTS, risks, limit, best, counts, study)
+    assert found["norm"] == 7
+    assert found["best"] == pytest.approx(0.35)
+    assert found["constant"] == pytest.approx(0.3 + 0.1 + 0.4 - 0.35)
+    assert found["limit"] == pytest.approx(0.01)
+    assert found["excess"]["runs"][0] == [0.75, 0.75]
+    assert found["above_limit"]["runs"][0] == [0.74, 0.74]
+    expected = [[risk_bound(FACTS, n, COUNTS, DELTA)] * 2 for n in (200, 800)]
+    np.testing.assert_allclose(found["bound"]["runs"], expected, rtol=1e-4)
+    assert (found["runs"], found["fails"]) == (4, 1)
 
 
 def test_parts_add_up_in_the_summary(tiny):
@@ -309,6 +374,12 @@ def test_sizes_are_checked(sizes):
 def test_one_repetition_has_no_spread():
     with pytest.raises(ValueError, match="repetitions must be at least 2"):
         Consistency("an", repetitions=1)
+
+
+@pytest.mark.parametrize("norms", [(), (0.0, 10.0), (10.0, 30.0)])
+def test_other_norms_are_checked(norms):
+    with pytest.raises(ValueError, match="other_norms must be above zero, one at least, and none equal to norm, 30"):
+        Consistency("an", other_norms=norms)
 
 
 def test_a_sample_too_small_to_see_anything():

@@ -105,6 +105,72 @@ def test_slopes_are_put_into_words(results, slope, words):
     assert f"slope {slope_of(curve)} ({words})" in tables_of(results)["risk-digit-scenes"].about
 
 
+def test_the_norm_table_is_that_of_the_results(results):
+    tables = tables_of(results)
+    for data in results["datasets"]:
+        table = tables[f"norms-{data['name']}"]
+        for row, each in zip(table.rows, data["risk"]["norms"], strict=True):
+            curve, bound = each["excess"], each["bound"]["mean"]
+            expected = ["30 (main)" if each["norm"] == 30 else number(each["norm"])]
+            expected += [number(each[key]) for key in ("best", "constant")]
+            expected += [number(curve["mean"][0]), number(curve["mean"][-1]), number(each["limit"])]
+            expected += [slope_of(curve), slope_of(each["above_limit"])]
+            expected += [number(bound[i] / curve["mean"][i]) for i in (0, -1)]
+            assert [cell.text for cell in row] == expected
+        assert "B = 30 was not fixed beforehand: the study was first made with B = 10" in table.about
+
+
+def test_every_norm_is_among_the_cells(results):
+    cells = make_report(results).cells
+    assert all(f'"risk excess theorem, B = {norm}"' in cells for norm in (3, 10, 100))
+    assert "theorem, B = 30" not in cells  # it is the main one, there already
+
+
+@pytest.mark.parametrize(
+    ("slopes", "words"),
+    [
+        (
+            (-0.9, -0.8, -0.7, -0.6),
+            "the larger the class, the flatter the curve; it is steeper than −1/2 at B = 3, 10, 30",
+        ),
+        (
+            (-0.1, -0.2, -0.3, -0.4),
+            "the larger the class, the steeper the curve; it is flatter than −1/2 at B = 3, 10, 30",
+        ),
+        (
+            (-0.9, -0.1, -0.7, -0.6),
+            "nor always steeper with a larger class; it is steeper than −1/2 at B = 3, 30, 100 and",
+        ),
+        ((None, -0.8, -0.7, -0.6), "steeper than −1/2 at B = 10, 30, 100."),
+        ((None, None, None, -0.6), "There are no slopes to compare."),
+    ],
+)
+def test_slopes_over_the_norms_are_put_into_words(results, slopes, words):
+    for each, slope in zip(results["datasets"][0]["risk"]["norms"], slopes, strict=True):
+        each["excess"] |= {"slope": slope, "slope_error": 0.01}
+    about = tables_of(results)["norms-digit-scenes"].about
+    assert words in about
+    if None not in slopes:
+        steepest, flattest = (f"{choose(slopes):.3f} ± 0.010".replace("-", "−") for choose in (min, max))
+        assert f"The slope lies between {steepest} (B = " in about
+        assert f" and {flattest} (B = " in about
+
+
+def test_a_class_that_gains_nothing_is_said_to(results):
+    norms = results["datasets"][0]["risk"]["norms"]
+    for each, gain in zip(norms, (-0.2, -0.1, 0.3, 0.4), strict=True):
+        each["constant"] = gain
+    norms[1]["best"] = norms[0]["best"] + 1
+    norms[1]["fails"] = 3
+    table = tables_of(results)["norms-digit-scenes"]
+    assert "At B = 3, 10 nothing is found in the class that is as good as a constant." in table.about
+    assert "not lower with every larger class" in table.about
+    assert "it fails in 3 of 120 runs" in table.about
+    assert [row[2].tone for row in table.rows] == ["worse", "worse", "", ""]
+    norms[0]["constant"] = norms[1]["constant"] = 0.1
+    assert "nothing is found" not in tables_of(results)["norms-digit-scenes"].about
+
+
 def test_what_is_not_known_is_a_dash(results):
     results["datasets"][0]["priors"]["labels"][0]["halves"] = None
     results["datasets"][0]["risk"]["above_limit"]["theorem"] |= {"slope": None, "slope_error": None}

@@ -17,7 +17,7 @@ fixed threshold, so the smallest right side over all of them is a bound as well.
 
 **Theorem 4.2** (risk). R is Eq. (5), the absolute loss on full labels; f̂ minimises Eq. (7) with known priors over a
 class; f* minimises R over the same class: σ(w·x̃) for each label, with ‖w‖ ≤ B and x̃ = (x/√d, 1), x standardised. R
-is not convex; for R(f*) stands the lowest risk of each label that any minimisation here has found.
+is not convex; for R(f*) stands the lowest risk of each label that any minimisation with the same B here has found.
 
     R(f̂) − R(f*) ≤ 4√2·ρ/C · Σ_j ℜ_n(H_j) + M/min_j n_j · √(ln(4/δ)/2n) + 4√2 · Σ_j ℜ_n(H_j) + M·√(ln(4/δ)/2n)
 
@@ -35,7 +35,7 @@ positives as there are. `gap` is what it can cost at most. So Eq. (7) is minimis
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -80,6 +80,7 @@ class Consistency:
         delta: δ of both theorems.
         tau: τ of Eq. (2).
         norm: B, the largest norm of a label's weights.
+        other_norms: Further B, for the risk of the proof only.
         smooth_steps: Steps on the convex stand-in that the minimisation starts with.
         steps: Steps on the risk itself.
         epochs: Of the scorer.
@@ -94,6 +95,7 @@ class Consistency:
     delta: float = 0.01
     tau: float = 0.01
     norm: float = 30.0
+    other_norms: tuple[float, ...] = (3.0, 10.0, 100.0)
     smooth_steps: int = 100
     steps: int = 200
     epochs: int = 20
@@ -106,6 +108,11 @@ class Consistency:
             raise ValueError(f"sizes must be even numbers that rise, two at least; got {self.sizes}.")
         if self.repetitions < 2:
             raise ValueError(f"repetitions must be at least 2, to tell their spread; got {self.repetitions}.")
+        if not self.other_norms or min(self.other_norms) <= 0 or self.norm in self.other_norms:
+            raise ValueError(
+                f"other_norms must be above zero, one at least, and none equal to norm, {self.norm:g}; "
+                f"got {self.other_norms}."
+            )
 
 
 class Population(NamedTuple):
@@ -459,9 +466,10 @@ def minimise_risk(
     share: Tensor,
     prior: Tensor,
     is_absolute: Tensor,
+    norm: Tensor,
     study: Consistency,
 ) -> Tensor:
-    """Weights (d+1, m) that minimise Eq. (7) for m labels at once, each with a norm of at most B.
+    """Weights (d+1, m) that minimise Eq. (7) for m labels at once, each with a norm of at most its B.
 
         Σ_i named_ij · (1 − f_ij)  +  φ( Σ_i share_i·f_ij − π_j ),      f = σ(x̃·w),  φ the identity or | |
 
@@ -475,11 +483,12 @@ def minimise_risk(
         share: Weight of each row, (n,); they sum to one.
         prior: π, (m,).
         is_absolute: Whether φ is the absolute value, (m,).
-        study: Norm and numbers of steps.
+        norm: B, (m,), in double precision.
+        study: Numbers of steps.
     """
     weights = torch.zeros(lifted.shape[1], named.shape[1])
     momentum = torch.zeros_like(weights)
-    everyone = share[:, None]
+    everyone, radius = share[:, None], norm.float()
     for step in range(study.smooth_steps + study.steps):
         scores = torch.sigmoid(lifted @ weights)
         done = step - study.smooth_steps
@@ -490,8 +499,8 @@ def minimise_risk(
             slope, left = (sign * everyone - named) * scores * (1 - scores), 1 - done / study.steps
         gradient = lifted.T @ slope
         momentum = 0.9 * momentum + 0.1 * gradient / gradient.norm(dim=0).clamp(min=1e-12)
-        weights = weights - 0.1 * study.norm * left * momentum
-        weights = weights * (study.norm / weights.norm(dim=0).clamp(min=study.norm))
+        weights = weights - (0.1 * norm * left).float() * momentum
+        weights = weights * (radius * weights.norm(dim=0).clamp(min=radius).reciprocal())
     return weights
 
 
@@ -502,6 +511,7 @@ def measure_risk(
     share: Floats,
     priors: Sequence[Floats],
     is_absolute: Sequence[bool],
+    norms: Sequence[float],
     study: Consistency,
 ) -> tuple[Floats, Floats]:
     """R and the mean score of each label, both (variants, c), of what minimises each variant of Eq. (7)."""
@@ -512,6 +522,7 @@ def measure_risk(
         torch.tensor(share, dtype=torch.float32),
         torch.tensor(np.concatenate(priors), dtype=torch.float32),
         torch.tensor(np.repeat(is_absolute, c)),
+        torch.tensor(np.repeat(norms, c), dtype=torch.float64),
         study,
     )
     labels = torch.tensor(population.Y, dtype=torch.float32)
@@ -522,8 +533,8 @@ def measure_risk(
 
 def risk_of_sample(
     population: Population, sample: Sample, evened: Indicator, estimated: Floats, study: Consistency
-) -> Floats:
-    """R of what each of RISKS gives, learnt from one sample, (variants, c)."""
+) -> tuple[Floats, Floats]:
+    """R learnt from one sample: of what each of RISKS gives, (variants, c); of the first with each other norm."""
     n, prior = len(sample.rows), population.prior
     distinct, place = np.unique(sample.rows, return_inverse=True)
     count = np.maximum(sample.observed.sum(0), 1)
@@ -535,50 +546,73 @@ def risk_of_sample(
 
     guess = np.nan_to_num(estimated)
     even, single = named(evened, prior), named(sample.observed, prior)
-    return measure_risk(
+    lifted, share = population.lifted[torch.as_tensor(distinct)], np.bincount(place) / n
+    risks, _ = measure_risk(
         population,
-        population.lifted[torch.as_tensor(distinct)],
+        lifted,
         [even, even, single, named(sample.observed, guess)],
-        np.bincount(place) / n,
+        share,
         [prior, prior, prior, guess],
         [False, True, True, True],
+        [study.norm] * 4,
         study,
-    )[0]
+    )
+    return risks, measure_other_norms(population, lifted, even, share, study)
+
+
+def measure_other_norms(
+    population: Population, lifted: Tensor, named: Floats, share: Floats, study: Consistency
+) -> Floats:
+    """R of what the first of RISKS gives with each of the other norms, (other norms, c)."""
+    norms = study.other_norms
+    times = len(norms)
+    risks, _ = measure_risk(
+        population, lifted, [named] * times, share, [population.prior] * times, [False] * times, norms, study
+    )
+    return risks
 
 
 def study_risk(
     population: Population, samples: Sequence[Sample], records: Records, study: Consistency
 ) -> dict[str, Any]:
-    """Excess risk of every variant against n, the limits it may have, and the bounds."""
+    """Excess risk of every variant against n, the limits it may have, the bounds, and the first variant for all B."""
     prior, named = population.prior, population.named
     n_rows = len(population.Y)
+    known, share = 2 * population.Y / n_rows, np.full(n_rows, 1 / n_rows)
     limits, means = measure_risk(
         population,
         population.lifted,
-        [2 * population.Y / n_rows] * 2 + [2 * prior * named / named.sum(0)],
-        np.full(n_rows, 1 / n_rows),
+        [known] * 2 + [2 * prior * named / named.sum(0)],
+        share,
         [prior] * 3,
         [False, True, True],
+        [study.norm] * 3,
         study,
     )
-    facts = find_risk_facts(population, study.norm)
+    other_limits = measure_other_norms(population, population.lifted, known, share, study)
     shape = len(study.sizes), study.repetitions
-    risks, printed, mended = np.empty((*shape, len(RISKS), len(prior))), np.empty(shape), np.empty(shape)
+    risks, others = (np.empty((*shape, times, len(prior))) for times in (len(RISKS), len(study.other_norms)))
+    counts = np.empty((*shape, len(prior)), np.int64)
     for i, n in enumerate(study.sizes):
         for k, sample in enumerate(samples):
             part = Sample(sample.rows[:n], sample.observed[:n])
-            n_positive = part.observed.sum(0, dtype=np.int64)
-            evened = draw_evenly(population.Y[part.rows], n_positive, np.random.default_rng((study.seed, n, k)))
+            counts[i, k] = part.observed.sum(0, dtype=np.int64)
+            evened = draw_evenly(population.Y[part.rows], counts[i, k], np.random.default_rng((study.seed, n, k)))
             estimated = records["training"][i][k].estimate.prior
-            risks[i, k] = risk_of_sample(population, part, evened, estimated, study)
-            printed[i, k] = risk_bound_as_printed(facts, n, n_positive, study.delta)
-            mended[i, k] = risk_bound(facts, n, n_positive, study.delta)
+            risks[i, k], others[i, k] = risk_of_sample(population, part, evened, estimated, study)
+    facts = find_risk_facts(population, study.norm)
+    printed, mended = (apply_bound(bound, facts, counts, study) for bound in (risk_bound_as_printed, risk_bound))
     best = np.minimum(limits.min(0), risks.min((0, 1, 2)))  # of each label
     excess = dict(zip(RISKS, np.moveaxis((risks - best).sum(-1), -1, 0), strict=True))
     limit = dict(zip(RISKS, (limits - best).sum(1).tolist(), strict=False))
+    by_norm = {study.norm: summarise_norm(facts, risks[:, :, 0], limits[0], best, counts, study)}
+    for k, norm in enumerate(study.other_norms):
+        lowest = np.minimum(other_limits[k], others[:, :, k].min((0, 1)))
+        other = facts._replace(norm=norm)
+        by_norm[norm] = summarise_norm(other, others[:, :, k], other_limits[k], lowest, counts, study)
     return {
         "best": _short(best.sum()),
-        "constant": _short((np.minimum(prior, 1 - prior) - best).sum()),
+        "constant": _short(_above(best, prior)),
         "gap": _short(2 * np.maximum(prior - means[0], 0).sum()),
         "length": _short(facts.length),
         "limits": {name: _short(value) for name, value in limit.items()},
@@ -593,7 +627,50 @@ def study_risk(
             }
             for name, values in excess.items()
         },
+        "norms": [by_norm[norm] for norm in sorted(by_norm)],
     }
+
+
+def summarise_norm(
+    facts: RiskFacts, risks: Floats, limit: Floats, best: Floats, counts: Indices, study: Consistency
+) -> dict[str, Any]:
+    """The first of RISKS with one B: what f* gains, the excess risk against n, the mended bound.
+
+    Args:
+        facts: Of the population and B.
+        risks: (sizes, repetitions, c).
+        limit: Risk of what is minimised on the whole population, (c,).
+        best: R(f*), (c,).
+        counts: n_j, (sizes, repetitions, c).
+        study: Sizes and δ.
+    """
+    excess = (risks - best).sum(-1)
+    left = (limit - best).sum()
+    bound = apply_bound(risk_bound, facts, counts, study)
+    return {
+        "norm": facts.norm,
+        "best": _short(best.sum()),
+        "constant": _short(_above(best, facts.prior)),
+        "limit": _short(left),
+        "excess": _curve(study.sizes, excess),
+        "above_limit": _curve(study.sizes, excess - left),
+        "bound": _curve(study.sizes, bound),
+        "runs": excess.size,
+        "fails": int((excess > bound).sum()),
+    }
+
+
+def apply_bound(
+    bound: Callable[[RiskFacts, int, Indices, float], float], facts: RiskFacts, counts: Indices, study: Consistency
+) -> Floats:
+    """A bound for every sample, (sizes, repetitions); counts are n_j, (sizes, repetitions, c)."""
+    sizes = zip(study.sizes, counts, strict=True)
+    return np.array([[bound(facts, n, n_positive, study.delta) for n_positive in of_size] for n, of_size in sizes])
+
+
+def _above(best: Floats, prior: Floats) -> float:
+    """How far the best constant prediction, all or none for each label, lies above R(f*); below zero under it."""
+    return float((np.minimum(prior, 1 - prior) - best).sum())
 
 
 def find_risk_facts(population: Population, norm: float) -> RiskFacts:
@@ -612,7 +689,7 @@ def run_consistency(data: Sequence[Dataset], study: Consistency) -> dict[str, An
     The same data and study give the same numbers on the same machine.
     """
     return {
-        "study": {**asdict(study), "sizes": list(study.sizes)},
+        "study": {**asdict(study), "sizes": list(study.sizes), "other_norms": list(study.other_norms)},
         "datasets": [_study_one(each, study) for each in data],
     }
 
