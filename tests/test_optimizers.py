@@ -50,6 +50,24 @@ def test_a_parameter_without_gradient_waits():
         assert equal(ours, theirs)
 
 
+def test_kernels_in_channels_last():
+    """Gradients, moments and weights lie alike, so the fused kernel may walk over them; the update is plain Adam's."""
+    torch.manual_seed(0)
+    ours = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 5, 1), nn.Conv2d(5, 6, 3, groups=1))
+    plain = copy.deepcopy(ours)
+    ours.to(memory_format=torch.channels_last)
+    lean = LeanAdam([{"params": list(ours.parameters()), "lr": 0.01, "weight_decay": 0.1}], lr=0.01)
+    adam = torch.optim.Adam(plain.parameters(), lr=0.01, weight_decay=0.1, foreach=False)
+    for seed in range(4):
+        rows = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+        for net, optimizer in ((ours, lean), (plain, adam)):
+            optimizer.zero_grad()
+            net(rows.contiguous(memory_format=torch.channels_last)).square().mean().backward()
+            optimizer.step()
+    for mine, theirs in zip(ours.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
+
+
 def test_state_round_trip():
     straight, resumed = networks()
     optimizer = LeanAdam(groups(straight), lr=1e-3)

@@ -26,7 +26,17 @@ def test_sparse_batches_equal_dense_ones(matrix, form, scaled):
     for rows in ([0], [4], [5, 4, 4, 29], list(range(30))):
         index = torch.tensor(rows)
         torch.testing.assert_close(sparse.rows(index), dense.rows(index))
-        assert len(sparse.views(index, 1)) == 1
+
+
+@pytest.mark.parametrize("n_views", [0, 1])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_batches_go_through_the_order(matrix, form, n_views):
+    samples, order = as_samples(form(matrix)), torch.tensor([4, 29, 0, 4, 7])
+    found = list(samples.batches(order, 2, n_views))
+    assert [index.tolist() for index, _ in found] == [[4, 29], [0, 4], [7]]
+    for index, views in found:
+        assert len(views) == 1
+        torch.testing.assert_close(views[0], torch.tensor(matrix[index.numpy()], dtype=torch.float32))
 
 
 def test_sparse_scaling_equals_dense(matrix):

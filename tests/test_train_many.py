@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -19,6 +20,8 @@ from onepos.samples import as_samples, fit_scaling, join_samples
 from onepos.stacking import Task, can_stack, train_many
 from onepos.training import Diverged, History, Learner, Plan, Validation, predict_logits, train
 
+# Also with memory that the loss itself fills.
+METHODS = {**METHODS, "crisp, running scores": partial(METHODS["crisp"], scores="running")}
 STACKABLE = [name for name in METHODS if METHODS[name]().stackable]
 
 
@@ -234,9 +237,21 @@ def test_what_differs_in_shape_is_not_stacked(toy, monkeypatch):
     assert_same(tasks, train_many(tasks), *expected)
 
 
-@pytest.mark.parametrize("reason", ["method", "network", "shared layer", "frozen layer", "precision"])
+def test_the_backbones_own_learning_rate_is_kept_in_a_stack(toy, monkeypatch):
+    tasks = toy_tasks(toy, backbone_lr=0.1)
+    tasks[1] = dataclasses.replace(tasks[1], plan=dataclasses.replace(tasks[1].plan, backbone_lr=1.0))
+    expected = alone(tasks)
+    assert stack_sizes(monkeypatch, tasks) == [4]
+    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+
+
+PLANS = {"precision": {"precision": "bf16"}, "frozen epochs": {"frozen_epochs": 2}, "compiled": {"compile": True}}
+
+
+@pytest.mark.parametrize("reason", ["method", "network", "shared layer", "frozen layer", *PLANS])
 def test_what_can_not_be_stacked_is_trained_by_itself(reason, toy, monkeypatch):
-    tasks = toy_tasks(toy, "smile" if reason == "method" else "an", precision="bf16" if reason == "precision" else "32")
+    monkeypatch.setattr(torch, "compile", lambda function, **_: function)
+    tasks = toy_tasks(toy, "smile" if reason == "method" else "an", **PLANS.get(reason, {}))
     layer = nn.Linear(8, 8)
     shared = nn.Sequential(layer, layer, nn.Linear(8, 6))
     networks = {"network": nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6)), "shared layer": shared}

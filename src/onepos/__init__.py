@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from onepos.methods import GR as GR
     from onepos.methods import METHODS as METHODS
     from onepos.methods import MIME as MIME
+    from onepos.methods import PLC as PLC
     from onepos.methods import ROLE as ROLE
     from onepos.methods import SMILE as SMILE
     from onepos.methods import WAN as WAN
+    from onepos.methods import BoostLU as BoostLU
     from onepos.methods import LargeLoss as LargeLoss
     from onepos.metrics import METRICS as METRICS
     from onepos.metrics import evaluate as evaluate
@@ -51,9 +53,11 @@ _ROOMS = {
         "GR",
         "METHODS",
         "MIME",
+        "PLC",
         "ROLE",
         "SMILE",
         "WAN",
+        "BoostLU",
         "LargeLoss",
     ),
     "onepos.metrics": ("METRICS", "evaluate"),

@@ -33,7 +33,7 @@ class Batch:
     """What the loop hands to a method. It carries no true labels: a method can not peek.
 
     Attributes:
-        views: One tensor (B, d) per view of the samples.
+        views: One tensor per view of the samples, (B, d) or pictures (B, 3, H, W).
         observed: The observed positives, 0/1 in floating point, (B, c).
         index: Positions of the rows in the training set, (B,).
     """
@@ -49,10 +49,11 @@ class TrainView:
 
     Attributes:
         observed: The observed positives, 0/1, (n, c).
-        n_features: Width of the features.
+        n_features: Width of the features, of maps their channels.
         n_epochs: Length of the training.
         inputs: The rows themselves as the network gets them, un-augmented and dense, in index order.
-        features: A pass of the current network in evaluation mode: features in index order, (n, d).
+        features: A pass of the current network in evaluation mode: features in index order, (n, d); of a method with
+            `maps` all maps (n, d, h, w) at once, which is much memory.
         logits: The same up to the head, (n, c).
         validation_prior: Share of each label in fully labelled validation rows, (c,); None without such rows.
     """
@@ -85,6 +86,8 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
 
     Attributes:
         views: Views per sample the loop must supply.
+        maps: Whether `loss` and `forward` take feature maps (B, d, h, w) instead of pooled features (B, d). Whoever
+            makes an image backbone asks it for maps then; `n_features` is d in both cases.
         requires: What the data must offer, of {"maps", "views", "validation labels"}.
         privileged: What a method is told that single positives do not tell, such as the mean number of labels.
         structural: Float parameters that `loss` turns into whole numbers; runs that differ in them can not be stacked.
@@ -94,6 +97,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     """
 
     views: int = 1
+    maps: bool = False
     requires: frozenset[str] = frozenset()
     privileged: frozenset[str] = frozenset()
     structural: frozenset[str] = frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ class Direct:
     """A CPU in full precision, without a wrapper.
 
     Fabric costs a batch of 16 rows more than the 5 % it may (benchmarks/loop.py prints the ratio), so the small
-    tabular loop goes around it. It answers to the same three names.
+    tabular loop goes around it. It answers to the same names.
     """
 
     device = torch.device("cpu")
@@ -45,6 +45,10 @@ class Direct:
     def setup(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
         """As they are."""
         return module, optimizer
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """Nothing: all is in single precision."""
+        return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
         """The only backward pass of the library, beside Fabric's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -13,18 +13,30 @@ from torch import Tensor
 
 
 class Samples(Protocol):
-    """What the loop asks of a set of inputs."""
+    """What the loop asks of a set of inputs.
+
+    Attributes:
+        offers: What a method may require of the data and finds here, such as "views".
+        n_features: Numbers per row.
+        pass_rows: Rows to go through at once where no gradients are needed: enough to keep the device busy, few
+            enough for its memory.
+    """
 
     offers: frozenset[str]
     n_features: int
+    pass_rows: int
 
     def __len__(self) -> int: ...
 
     def rows(self, index: Tensor) -> Tensor:
         """The rows at `index` as one dense tensor, un-augmented."""
 
-    def views(self, index: Tensor, n_views: int) -> tuple[Tensor, ...]:
-        """`n_views` tensors of the rows at `index`, augmented where the samples know how."""
+    def batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+        """Go through `order`: (index, views) per batch, the views augmented where the samples know how.
+
+        With n_views = 0 there is one view, the plain rows. A row that can not be had, such as a broken picture that is
+        to be skipped, is missing from its batch and from the index.
+        """
 
     def to(self, device: torch.device) -> Self:
         """The same samples with their memory on `device`."""
@@ -44,10 +56,24 @@ class Scaling(NamedTuple):
     scale: npt.NDArray[np.float64]
 
 
-class DenseRows:
-    """A dense matrix; a batch is one index_select."""
+class _Table:
+    """What dense and sparse rows share: they lie in memory, and there is one view of them."""
 
     offers: frozenset[str] = frozenset()
+    pass_rows: int = 4096
+
+    def rows(self, index: Tensor) -> Tensor:
+        """(B, d)."""
+        raise NotImplementedError
+
+    def batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+        """(index, (rows,)) per batch: tabular rows are not augmented."""
+        for index in torch.split(order, batch_size):
+            yield index, (self.rows(index),)
+
+
+class DenseRows(_Table):
+    """A dense matrix; a batch is one index_select."""
 
     def __init__(self, data: Tensor) -> None:
         self.data = data
@@ -59,10 +85,6 @@ class DenseRows:
     def rows(self, index: Tensor) -> Tensor:
         """(B, d)."""
         return self.data.index_select(0, index)
-
-    def views(self, index: Tensor, n_views: int) -> tuple[Tensor, ...]:
-        """One view: tabular rows are not augmented."""
-        return (self.rows(index),)
 
     def to(self, device: torch.device) -> DenseRows:
         """On `device`."""
@@ -78,14 +100,12 @@ class DenseRows:
         return self.data.nbytes
 
 
-class SparseRows:
+class SparseRows(_Table):
     """A matrix in compressed rows that stays sparse; only the rows of a batch are spread out.
 
     Centring would fill the matrix, so what zero becomes (`origin`, one number per feature) is added to a batch. Of P
     matrices of one length behind each other (`join_samples`) each has its own: `origin` is (P, d).
     """
-
-    offers: frozenset[str] = frozenset()
 
     def __init__(self, start: Tensor, column: Tensor, value: Tensor, origin: Tensor) -> None:
         self.start, self.column, self.value, self.origin = start, column, value, origin
@@ -105,10 +125,6 @@ class SparseRows:
         column = self.column[entry]
         dense[row, column] += self.value[entry]
         return dense
-
-    def views(self, index: Tensor, n_views: int) -> tuple[Tensor, ...]:
-        """One view: tabular rows are not augmented."""
-        return (self.rows(index),)
 
     def to(self, device: torch.device) -> SparseRows:
         """On `device`."""

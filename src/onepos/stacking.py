@@ -127,13 +127,15 @@ def train_many(
 
 
 def can_stack(task: Task) -> bool:
-    """Whether the method says so, and data and network are of a kind that can be stacked."""
+    """Whether the method says so, and data, plan and network are of a kind that can be stacked."""
     method, chain = task.learner.method, list(_chain("backbone", task.learner.backbone))
     plain_network = all(type(layer) in (nn.Linear, *_ELEMENTWISE) for _, layer in chain)
     each_once = len({id(layer) for _, layer in chain}) == len(chain)
     all_learn = all(p.requires_grad and p.dtype == torch.float32 for p in task.learner.backbone.parameters())
-    plain_data = isinstance(task.samples, DenseRows | SparseRows) and task.plan.precision == "32" and method.views == 1
-    return method.stackable and plain_data and plain_network and each_once and all_learn
+    plain_data = isinstance(task.samples, DenseRows | SparseRows) and method.views == 1 and not method.maps
+    plan = task.plan
+    plain_plan = plan.precision == "32" and plan.frozen_epochs == 0 and not plan.compile
+    return method.stackable and plain_data and plain_plan and plain_network and each_once and all_learn
 
 
 def _stacks(tasks: Sequence[Task], size: int | None) -> Iterator[list[int]]:

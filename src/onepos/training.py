@@ -7,7 +7,8 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,9 +25,6 @@ from onepos.optimizers import LeanAdam
 from onepos.runtime import open_runtime, seeded
 from onepos.samples import Samples
 from onepos.selection import choose_epoch, measured_by
-
-# Rows per step of a pass without gradients: enough to keep the cores busy, few enough for any width.
-_PASS_ROWS = 4096
 
 # Streams of random numbers under one seed. Epoch e takes FIRST_EPOCH_STREAM + e for its batches, FIRST_END_STREAM + e
 # for what the method does after them, which thus does not depend on how many numbers the batches took.
@@ -52,6 +50,12 @@ class Plan:
         device: "auto", or a torch device such as "cpu", "cuda", "mps".
         precision: "32" or "bf16".
         seed: Every random number of the training follows from it.
+        frozen_epochs: Epochs at the start in which the backbone stands still, the statistics of its batch
+            normalisation too, and only the method learns ("linear init").
+        backbone_lr: Learning rate of the backbone, as a multiple of `lr`; where the weights are pretrained, a tenth is
+            usual.
+        compile: Compile the backbone (`torch.compile`) and let cuDNN try its algorithms. Both cost up to some minutes
+            at the start.
     """
 
     epochs: int = 20
@@ -63,6 +67,9 @@ class Plan:
     device: str = "auto"
     precision: str = "32"
     seed: int = 0
+    frozen_epochs: int = 0
+    backbone_lr: float = 1.0
+    compile: bool = False
 
 
 States = dict[int, dict[str, Tensor]]
@@ -118,22 +125,37 @@ class Diverged(FloatingPointError):
 
 
 class Learner(nn.Module):
-    """Backbone and method as one module, so that whoever wraps modules wraps the whole step."""
+    """Backbone and method as one module, so that whoever wraps modules wraps the whole step.
+
+    Attributes:
+        frozen: Whether the backbone stands still; set by the loop.
+        compiled: What takes the backbone's place in a training that compiles it.
+    """
 
     def __init__(self, backbone: nn.Module, method: Method) -> None:
         super().__init__()
         self.backbone = backbone
         self.method = method
+        self.frozen = False
+        self.compiled: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, views: tuple[Tensor, ...], observed: Tensor, index: Tensor) -> tuple[Tensor, Memory]:
         """The loss of a batch, and what the method wants to remember of its rows."""
-        features = [self.backbone(view) for view in views]
+        features = [self.embed(view) for view in views]
         result = self.method.loss(features, Batch(views, observed, index))
         return result if isinstance(result, tuple) else (result, {})
 
+    def embed(self, rows: Tensor) -> Tensor:
+        """The backbone's features; pictures go in channels last, in which convolutions are fastest."""
+        if rows.ndim == 4:
+            rows = rows.contiguous(memory_format=torch.channels_last)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            features: Tensor = (self.compiled or self.backbone)(rows)
+        return features
+
     def logits(self, rows: Tensor) -> Tensor:
         """Prediction is the same for every method: the head of the backbone."""
-        logits: Tensor = self.method(self.backbone(rows))
+        logits: Tensor = self.method(self.embed(rows))
         return logits
 
 
@@ -154,7 +176,7 @@ def train(
         learner: A backbone and a fresh method; the method's head is made here.
         samples: The training inputs.
         observed: The observed positives, (n, c) 0/1.
-        n_features: Width of the backbone's features.
+        n_features: Width of the backbone's features; of maps, their channels.
         plan: How to train.
         validation: Rows to choose the epoch by.
         checkpoint: A file written after each epoch and removed at the end. If it exists, training goes on from
@@ -168,43 +190,104 @@ def train(
     device = runtime.device
     samples, labels = samples.to(device), torch.tensor(observed, device=device)
     validation = validation and validation._replace(samples=validation.samples.to(device))
-    view = make_view(learner, samples, labels, n_features, plan, validation)
+    view = make_view(learner, samples, labels, n_features, plan, validation, runtime.autocast)
     with seeded(plan.seed, HEAD_STREAM, device):
         prepare(learner.to(device), view, plan)
     optimizer = _optimizer(learner, plan)
     module, stepper = runtime.setup(learner, optimizer)
     keeper = _Keeper(learner, optimizer, checkpoint, lambda: identity(learner, plan, samples, labels, validation))
     history = keeper.resume(device)
-    for epoch in range(len(history.loss), plan.epochs):
-        began = time.perf_counter()
-        learner.method.epoch = epoch
-        with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
-            history.loss.append(_run_epoch(runtime, module, stepper, learner, samples, labels, plan))
-        if not math.isfinite(history.loss[-1]):
-            keeper.finish(history)
-            raise Diverged(history, plan)
-        close_epoch(learner, view, plan, history)
-        candidates = judge_epoch(learner, validation, plan, history)
-        if validation:
-            keep_states(keeper.states, candidates, epoch, learner)
-        history.seconds.append(time.perf_counter() - began)
-        keeper.save(history)
-        if on_epoch is not None:
-            on_epoch(epoch, history)
-    keeper.finish(history)
+    with _equipped(learner, plan):
+        for epoch in range(len(history.loss), plan.epochs):
+            began = time.perf_counter()
+            learner.method.epoch, learner.frozen = epoch, epoch < plan.frozen_epochs
+            with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
+                history.loss.append(_run_epoch(runtime, module, stepper, learner, samples, labels, plan))
+            if not math.isfinite(history.loss[-1]):
+                keeper.finish(history)
+                raise Diverged(history, plan)
+            close_epoch(learner, view, plan, history)
+            logits = predict_logits(learner, validation.samples, runtime.autocast) if validation else None
+            candidates = judge_epoch(learner, validation, plan, history, logits)
+            if validation:
+                keep_states(keeper.states, candidates, epoch, learner)
+            history.seconds.append(time.perf_counter() - began)
+            keeper.save(history)
+            if on_epoch is not None:
+                on_epoch(epoch, history)
+        keeper.finish(history)
     return history
 
 
-def predict_logits(learner: Learner, samples: Samples) -> Tensor:
+@contextmanager
+def _equipped(learner: Learner, plan: Plan) -> Iterator[None]:
+    """For the time of a training: convolutions channels last, and the backbone compiled if the plan says so."""
+    tries_algorithms = torch.backends.cudnn.benchmark
+    _lay_out(learner, torch.channels_last)
+    if plan.compile:
+        learner.compiled = _Compiled(learner.backbone, plan.batch_size)
+        torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = tries_algorithms
+        learner.compiled, learner.frozen = None, False
+        _lay_out(learner, torch.contiguous_format)
+
+
+def _lay_out(learner: Learner, layout: torch.memory_format) -> None:
+    for parameter in learner.parameters():
+        if parameter.ndim == 4:
+            parameter.data = parameter.data.contiguous(memory_format=layout)
+
+
+class _Compiled:
+    """A backbone compiled for whole batches that it learns from.
+
+    A shorter last batch and passes without gradients would each cost a compilation of their own; they run as they are.
+    """
+
+    def __init__(self, backbone: nn.Module, batch_size: int) -> None:
+        self.backbone, self.batch_size = backbone, batch_size
+        self.fast = torch.compile(backbone.forward, dynamic=False)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        features: Tensor
+        whole = len(rows) == self.batch_size and torch.is_grad_enabled()
+        features = self.fast(rows) if whole else self.backbone(rows)
+        return features
+
+
+Precision = Callable[[], AbstractContextManager[Any]]
+"""Makes a context in which the layers run in the precision of the plan."""
+
+
+def predict_logits(learner: Learner, samples: Samples, precision: Precision = nullcontext) -> Tensor:
     """Logits of all samples in evaluation mode and index order, (n, c)."""
-    return _pass(learner, samples, learner.logits)
+    return _pass(learner, samples, learner.logits, precision)
 
 
 @torch.no_grad()
 def run_in_steps(output: Callable[[Tensor], Tensor], samples: Samples, device: torch.device) -> Tensor:
-    """`output` of all rows in index order, a few thousand rows at a time."""
-    steps = torch.arange(len(samples), device=device).tensor_split(-(-len(samples) // _PASS_ROWS))
-    return torch.cat([output(samples.rows(index)) for index in steps])
+    """`output` of all rows in index order, as many at a time as the samples think fit.
+
+    Rows that `batches` leaves out are taken as `rows` gives them, so that there is one output per row.
+    """
+    n = len(samples)
+    size = -(-n // -(-n // samples.pass_rows))  # about equal steps, not a last one of a few rows
+    index, parts = [], []
+    for rows, (view,) in samples.batches(torch.arange(n, device=device), size, 0):
+        index.append(rows)
+        parts.append(output(view))
+    if sum(map(len, index)) == n:
+        return torch.cat(parts)
+    left_out = torch.ones(n, dtype=torch.bool, device=device)
+    for rows in index:
+        left_out[rows] = False
+    for rows in torch.split(left_out.nonzero().flatten(), size):
+        index.append(rows)
+        parts.append(output(samples.rows(rows)))
+    return torch.cat(parts)[torch.cat(index).argsort()]
 
 
 def keep_states(states: States, candidates: Set[int], epoch: int, learner: Learner) -> None:
@@ -277,7 +360,8 @@ def optimizer_groups(learner: Learner, plan: Plan) -> dict[tuple[float, float], 
     """Names of the parameters by their (learning rate, weight decay)."""
     groups: dict[tuple[float, float], list[str]] = {}
     for name, parameter in learner.named_parameters():
-        factor = learner.method.lr_factor(name.removeprefix("method.")) if name.startswith("method.") else 1.0
+        of_method = name.startswith("method.")
+        factor = learner.method.lr_factor(name.removeprefix("method.")) if of_method else plan.backbone_lr
         is_network = name.startswith(("backbone.", "method.head."))
         decay = plan.weight_decay if is_network and parameter.ndim > 1 else 0.0
         groups.setdefault((plan.lr * factor, decay), []).append(name)
@@ -296,20 +380,25 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
 def _run_epoch(
     runtime: Any, module: Any, optimizer: Any, learner: Learner, samples: Samples, labels: Tensor, plan: Plan
 ) -> float:
-    """One pass over the rows in random order; the mean loss."""
+    """One pass over the rows in random order; the mean loss of those that could be had."""
     method = learner.method
     module.train()
+    if learner.frozen:
+        learner.backbone.eval()
     order = torch.randperm(len(samples)).to(labels.device)
-    total = torch.zeros((), device=labels.device)
-    for index in torch.split(order, plan.batch_size):
+    total, n_seen = torch.zeros((), device=labels.device), 0
+    for index, views in samples.batches(order, plan.batch_size, method.views):
         optimizer.zero_grad()
-        loss, memory = module(samples.views(index, method.views), labels.index_select(0, index).float(), index)
+        loss, memory = module(views, labels.index_select(0, index).float(), index)
         runtime.backward(loss)
         optimizer.step()
         for name, rows in memory.items():
             getattr(method, name)[index] = rows.detach()
         total += loss.detach() * len(index)
-    return float(total) / len(samples)
+        n_seen += len(index)
+    if not n_seen:
+        raise ValueError(f"some rows must be readable; all {len(samples)} were skipped. See `skipped` of the samples.")
+    return float(total) / n_seen
 
 
 def close_epoch(learner: Learner, view: TrainView, plan: Plan, history: History) -> None:
@@ -355,13 +444,16 @@ def _measure(name: str, validation: Validation, logits: npt.NDArray[np.float64])
     return float(metric.function(validation.Y, logits if metric.uses == "scores" else logits > 0))
 
 
-def _pass(learner: Learner, samples: Samples, output: Callable[[Tensor], Tensor]) -> Tensor:
-    """`output` of all rows, with the learner in evaluation mode meanwhile."""
+def _pass(
+    learner: Learner, samples: Samples, output: Callable[[Tensor], Tensor], precision: Precision = nullcontext
+) -> Tensor:
+    """`output` of all rows in full precision, with the learner in evaluation mode meanwhile."""
     was_training = learner.training
     learner.eval()
-    result = run_in_steps(output, samples, next(learner.parameters()).device)
+    with precision():
+        result = run_in_steps(output, samples, next(learner.parameters()).device)
     learner.train(was_training)
-    return result
+    return result.float() if result.dtype == torch.bfloat16 else result
 
 
 def make_view(
@@ -371,15 +463,16 @@ def make_view(
     n_features: int,
     plan: Plan,
     validation: Validation | None,
+    precision: Precision = nullcontext,
 ) -> TrainView:
-    """What the method may see of the whole training set."""
+    """What the method may see of the whole training set; passes are made in `precision`."""
     return TrainView(
         observed=labels,
         n_features=n_features,
         n_epochs=plan.epochs,
         inputs=lambda: run_in_steps(lambda rows: rows, samples, labels.device),
-        features=lambda: _pass(learner, samples, learner.backbone),
-        logits=lambda: predict_logits(learner, samples),
+        features=lambda: _pass(learner, samples, learner.embed, precision),
+        logits=lambda: predict_logits(learner, samples, precision),
         validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,
     )
 

@@ -73,6 +73,23 @@ def test_all_kinds_give_the_same_batches_with_any_number_of_workers(files, tmp_p
     assert_same(collect(ImageTensors(expected_rows(files)[0]), order), alone)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_batches_made_on_another_stream_are_the_same(files, tmp_path):
+    order, there = torch.arange(11).repeat(20), torch.device("cuda")
+    alone = collect(ImageFiles(files, 8, workers=0), order)
+    packed = pack_images(ImageFiles(files, 8, workers=0), tmp_path / "packed")
+    for samples in (ImageFiles(files, 8, workers=2), packed, packed.load()):
+        found = []
+        for index, views, number in collect(samples.to(there), order.to(there)):
+            assert index.device.type == "cuda"
+            found.append((index.cpu(), tuple(view.cpu() for view in views), number))
+        for (index, views, number), (other, expected, same) in zip(found, alone, strict=True):
+            assert torch.equal(index, other)
+            assert torch.equal(number, same)
+            for view, of_cpu in zip(views, expected, strict=True):
+                torch.testing.assert_close(view, of_cpu, atol=1e-4, rtol=1e-4)
+
+
 def test_a_view_in_a_batch_is_the_view_of_its_rows(files):
     samples = ImageFiles(files, 8, workers=0)
     ((index, views, _),) = collect(samples, torch.arange(4), 4)

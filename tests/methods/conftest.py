@@ -1,10 +1,16 @@
-"""A method on given logits: no network, no loop, so that a formula can be compared with a number."""
+"""A method on given logits, so that a formula can be compared with a number; and one on a few pictures."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from onepos.datasets.scenes import as_pictures, digit_scenes
+from onepos.images import ImageTensors
 from onepos.method import Batch, TrainView
+from onepos.metrics import average_precision
+from onepos.protocol import draw_single_positive
+from onepos.training import Learner, Plan, predict_logits, train
 
 
 @pytest.fixture
@@ -53,3 +59,22 @@ def random_case():
         return logits, observed, torch.rand(c, generator=generator).tolist()
 
     return random_case
+
+
+@pytest.fixture
+def train_on_pictures():
+    """train_on_pictures(method, …): losses by epoch, and by how much it ranks better than label frequencies do."""
+
+    def train_on_pictures(method, *, epochs=10, lr=0.003, precision="32"):
+        scenes = digit_scenes(64)
+        pictures = ImageTensors(as_pictures(scenes))
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(3, 16, 4, 4), nn.ReLU(), nn.Conv2d(16, 32, 2, 2), nn.ReLU()]  # 16 px → 2 × 2 places
+        pool = [] if method.maps else [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        learner = Learner(nn.Sequential(*layers, *pool), method)
+        plan = Plan(epochs=epochs, batch_size=16, lr=lr, device="cpu", precision=precision)
+        history = train(learner, pictures, draw_single_positive(scenes.Y, 0), 32, plan)
+        reached = average_precision(scenes.Y, predict_logits(learner, pictures).numpy())
+        return history.loss, reached - average_precision(scenes.Y, np.tile(scenes.Y.mean(0), (64, 1)))
+
+    return train_on_pictures

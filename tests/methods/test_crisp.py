@@ -11,6 +11,8 @@ from onepos.losses import assume_negative
 from onepos.method import TrainView
 from onepos.methods import CRISP, METHODS
 from onepos.priors import estimate_priors
+from onepos.samples import as_samples
+from onepos.training import Learner, Plan, train
 
 
 def sigmoid(x):
@@ -109,6 +111,44 @@ def test_when_priors_are_estimated(every, expected, prepare, random_case):
     assert renewed == expected
 
 
+def test_running_scores_are_those_that_the_batches_gave(toy):
+    """Without a pass over the rows: the logits of each row when its batch came, before the step."""
+    X, _, observed = toy
+    gathered, estimates = [], []
+
+    class Watched(CRISP):
+        def loss(self, features, batch):
+            gathered.append((batch.index, self(features[0]).detach()))
+            return super().loss(features, batch)
+
+        def end_epoch(self, train):
+            def no_pass():
+                raise AssertionError("a pass was made")
+
+            super().end_epoch(TrainView(train.observed, 8, 4, no_pass, no_pass, no_pass))
+            logits = torch.empty(60, 4)
+            for index, rows in gathered:
+                logits[index] = rows
+            assert torch.equal(self.running_logits, logits)
+            estimates.append((self.class_prior.clone(), estimate_priors(logits, observed, delta=0.05).prior))
+            gathered.clear()
+
+    plan = Plan(epochs=4, batch_size=16, lr=0.01, device="cpu")
+    method = Watched(delta=0.05, warmup=2, scores="running")
+    train(Learner(torch.nn.Identity(), method), as_samples(X), observed, 8, plan)
+    assert estimates[0][0].isnan().all()
+    for prior, expected in estimates[1:]:
+        np.testing.assert_allclose(prior, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", [CRISP(), CRISP(scores="running", prior=0.3)])
+def test_logits_are_kept_only_where_they_are_needed(method, prepare, loss_of, random_case):
+    logits, observed, _ = random_case(0)
+    prepare(method, observed)
+    assert "running_logits" not in dict(method.named_buffers())
+    assert loss_of(method, logits, observed).shape == ()
+
+
 def test_variants_in_the_table():
     assert METHODS["crisp-3ep"]().every == 3
     assert METHODS["crisp-val"]().requires == {"validation labels"}
@@ -162,6 +202,7 @@ def test_fixed_prior_is_one_number_for_all_labels(toy):
         ({"delta": 2}, "delta must lie strictly between 0 and 1; got 2"),
         ({"prior": 1.5}, "prior must lie between 0 and 1; got 1.5"),
         ({"normalise": "row"}, "normalise must be 'dataset' or 'batch'; got 'row'"),
+        ({"scores": "stale"}, "scores must be 'fresh' or 'running'; got 'stale'"),
     ],
 )
 def test_wrong_parameters(toy, parameters, sentence):

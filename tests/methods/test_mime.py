@@ -174,3 +174,49 @@ def test_wrong_parameters(toy, parameters, sentence):
     X, _, observed = toy
     with pytest.raises(ValueError, match=sentence):
         SinglePositiveClassifier(MIME(**parameters), epochs=1).fit(X, observed)
+
+
+def test_codes_per_label_by_a_loop(monkeypatch):
+    """Logit of label j from its own code, drawn for each row and label; the mean of six draws is one of N(0, 1/6)."""
+    rng = np.random.default_rng(0)
+    maps, draws = torch.tensor(rng.normal(size=(4, 8, 2, 2))), rng.normal(size=(4, 3, 5))
+    observed = torch.eye(3, dtype=torch.float64)[[0, 2, 1, 1, 0]]
+    torch.manual_seed(0)
+    method = MIME(beta=0.2, z_dim=5, samples=6, per_label=True)
+    method.head = method.make_head(8, 3).double().eval()
+    method.setup(view_of(torch.zeros(5, 3), observed))
+    method.labels[1, 0] = method.ignored[3, 0] = True
+    rows = torch.tensor([3, 1, 0, 4])
+    monkeypatch.setattr(torch, "randn", lambda *size, **_: torch.tensor(draws).reshape(size))
+    with torch.no_grad():
+        loss = method.loss([maps], Batch((maps,), observed[rows], rows)).item()
+        encoded = method.head.encoder(method.head.attention(maps)).numpy()
+    weight, bias = method.head.weight.detach().numpy(), method.head.bias.detach().numpy()
+    entropy = divergence = 0.0
+    for i, j in np.ndindex(4, 3):
+        mean, sigma = encoded[i, j, :5], np.exp(np.clip(encoded[i, j, 5:] / 2, -6, 6))
+        f = 1 / (1 + math.exp(-(weight[j] @ (mean + sigma * draws[i, j] / math.sqrt(6)) + bias[j])))
+        if not method.ignored[rows[i], j]:
+            entropy -= math.log(f if method.labels[rows[i], j] else 1 - f)
+        divergence -= 0.5 * np.mean(1 + 2 * np.log(sigma) - mean**2 - sigma**2)
+    assert math.isclose(loss, entropy / 12 + 0.2 * divergence / 12, rel_tol=1e-9)
+
+
+def test_codes_per_label_need_maps_and_hold_no_noise(prepare, random_case):
+    _, observed, _ = random_case(0)
+    method = prepare(MIME(per_label=True), observed)
+    assert method.maps
+    assert method.requires == {"maps"}
+    assert not method.stackable
+    assert "noise" not in dict(method.named_buffers())
+    assert not MIME().maps
+    assert MIME().stackable
+    assert not MIME().requires
+
+
+@pytest.mark.parametrize("per_label", [False, True])
+def test_learns_from_pictures(per_label, train_on_pictures):
+    """On pooled features as on rows, and on maps with a code per label."""
+    losses, gain = train_on_pictures(MIME(z_dim=16, per_label=per_label), epochs=8)
+    assert losses[-1] < losses[0]
+    assert gain > 0.0

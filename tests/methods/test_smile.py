@@ -12,7 +12,7 @@ from torch import nn
 
 from onepos import SinglePositiveClassifier
 from onepos.losses import assume_negative
-from onepos.method import Batch
+from onepos.method import Batch, TrainView
 from onepos.methods import smile
 from onepos.methods.smile import SMILE
 
@@ -277,3 +277,36 @@ def test_wrong_parameters(toy, parameters, sentence):
     X, _, observed = toy
     with pytest.raises(ValueError, match=sentence):
         SinglePositiveClassifier(SMILE(**parameters), epochs=1).fit(X, observed)
+
+
+def test_graph_of_features_is_the_graph_of_inputs_on_them(ready, prepare, without_noise):
+    """Rows stand for what the network makes of pictures: the pictures themselves are then never asked for."""
+    method, logits, inputs, observed = ready(SMILE())
+    torch.manual_seed(0)
+    other = SMILE(graph="features")
+    other.head = nn.Identity()
+
+    def never():
+        raise AssertionError("inputs were asked for")
+
+    other.setup(TrainView(observed, 5, 10, never, lambda: inputs, lambda: logits))
+    other.double().load_state_dict(method.state_dict())
+    rows = [3, 0, 13, 7]
+    pictures = torch.zeros(len(inputs), 3, 2, 2)
+    torch.testing.assert_close(
+        loss(other, logits, pictures, observed, rows), loss(method, logits, inputs, observed, rows)
+    )
+    assert "rows" not in other.state_dict(), "what follows from the data is not saved"
+
+
+def test_learns_from_pictures(train_on_pictures):
+    losses, gain = train_on_pictures(SMILE(graph="features"), lr=0.01)
+    assert losses[-1] < losses[0]
+    assert gain > 0.02
+
+
+def test_pictures_have_no_graph_of_inputs(train_on_pictures):
+    with pytest.raises(
+        ValueError, match=r"its inputs have the shape \(64, 3, 16, 16\)\. For pictures pass graph='features'"
+    ):
+        train_on_pictures(SMILE())

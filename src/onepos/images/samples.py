@@ -33,6 +33,8 @@ from onepos.networks.normalisation import IMAGENET, Normalisation
 # Pictures decoded at a time where nobody asks for batches.
 _PASS = 64
 _CPU = torch.device("cpu")
+# Numbers that go through a network at once without gradients, and pictures at most.
+_PASS_NUMBERS, _PASS_PICTURES = 1 << 25, 1024
 # Bytes of pixels after which freed memory is given back to the system.
 _TRIM_EVERY = 1 << 24
 
@@ -43,11 +45,13 @@ class _Pictures:
     offers: frozenset[str] = frozenset({"views"})
     size: int
     normalisation: Normalisation
+    on_error: str = "skip"  # in memory nothing breaks; of packed pictures some may have been skipped before
     skipped: dict[int, str]
 
     def __init__(self, size: int, normalisation: Normalisation) -> None:
         self.size, self.normalisation = size, normalisation
         self.n_features = 3 * size * size
+        self.pass_rows = max(1, min(_PASS_PICTURES, _PASS_NUMBERS // self.n_features))
         self.device = _CPU
         self.skipped = {}
 
@@ -67,6 +71,10 @@ class _Pictures:
             batch_size: Rows per batch; skipped pictures are left out of it, and of its index.
             n_views: As in `views`; 0 gives one tensor of un-augmented rows.
         """
+        batches = self._batches(order, batch_size, n_views)
+        return _beside(batches, self.device) if self.device.type == "cuda" else batches
+
+    def _batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
         given = 0
         for index, pixels in self._stream(torch.split(order.cpu(), batch_size)):
             kept = [place for place, row in enumerate(index.tolist()) if row not in self.skipped]
@@ -84,6 +92,14 @@ class _Pictures:
         moved = copy.copy(self)  # `skipped` stays shared: what any copy meets, all know
         moved.device = torch.device(device)
         return moved
+
+    def fingerprint(self) -> str:
+        """A hash by which a checkpoint knows its data."""
+        raise NotImplementedError
+
+    def sources(self) -> str:
+        """A hash under which something computed from the pixels may be kept."""
+        return self.fingerprint()
 
     def _finish(self, pixels: Tensor, n_views: int) -> tuple[Tensor, ...]:
         pixels = pixels.to(self.device, non_blocking=True)
@@ -283,6 +299,27 @@ class ImageFiles(_Pictures):
 
     def _empty(self) -> list[int]:
         return [round(255 * part) for part in self.normalisation.mean]
+
+
+def _beside(
+    batches: Iterator[tuple[Tensor, tuple[Tensor, ...]]], device: torch.device
+) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+    """Have the batches made on a stream of their own.
+
+    Making views means small copies to the device, and each waits for its stream. Were it that of the training step, the
+    next step could not be queued before the last one is done.
+    """
+    stream, used_on = torch.cuda.Stream(device=device), torch.cuda.current_stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(used_on)
+    while True:
+        with torch.cuda.stream(stream):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        used_on.wait_stream(stream)
+        for tensor in (batch[0], *batch[1]):
+            tensor.record_stream(used_on)
+        yield batch
 
 
 class _Decoded(NamedTuple):

@@ -9,6 +9,7 @@ from functools import partial
 from onepos.method import Method
 from onepos.methods.an import AN
 from onepos.methods.an_ls import ANLS
+from onepos.methods.boostlu import BoostLU
 from onepos.methods.crisp import CRISP
 from onepos.methods.em import EM
 from onepos.methods.em_apl import EMAPL
@@ -17,6 +18,7 @@ from onepos.methods.full import Full
 from onepos.methods.gr import GR
 from onepos.methods.large_loss import LargeLoss
 from onepos.methods.mime import MIME
+from onepos.methods.plc import PLC
 from onepos.methods.role import ROLE
 from onepos.methods.smile import SMILE
 from onepos.methods.wan import WAN
@@ -32,9 +34,13 @@ METHODS: dict[str, Callable[..., Method]] = {
     "em-apl": EMAPL,
     "smile": SMILE,
     "mime": MIME,
+    "plc": PLC,
     "ll-r": partial(LargeLoss, variant="reject"),
     "ll-ct": partial(LargeLoss, variant="correct"),
     "ll-cp": partial(LargeLoss, variant="permanent"),
+    "boostlu+ll-r": partial(BoostLU, variant="reject", delta_rel=0.5),
+    "boostlu+ll-ct": partial(BoostLU, variant="correct", delta_rel=0.2),
+    "boostlu+ll-cp": partial(BoostLU, variant="permanent", delta_rel=0.1),
     "gr": GR,
     "crisp": CRISP,
     "crisp-3ep": partial(CRISP, every=3),
@@ -67,9 +73,11 @@ __all__ = [
     "GR",
     "METHODS",
     "MIME",
+    "PLC",
     "ROLE",
     "SMILE",
     "WAN",
+    "BoostLU",
     "Full",
     "LargeLoss",
     "make_method",

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from onepos.losses import assume_negative, assume_negative_per_label
-from onepos.method import Batch, Method, TrainView
+from onepos.method import Batch, Memory, Method, TrainView
 from onepos.priors import PriorEstimate, check_parameters, estimate_priors
 
 
@@ -44,6 +44,8 @@ class CRISP(Method):
         prior: "estimate", "validation" (shares in fully labelled validation rows, the paper's CRISP-val), or
             given priors: one number for all labels or one per label.
         normalise: "dataset" or "batch", see above.
+        scores: What the priors are estimated from: "fresh" is a pass over the training rows after the epoch, as in the
+            paper; "running" is what the network gave for each row when its batch came, which costs nothing.
 
     References:
         Can Class-Priors Help Single-Positive Multi-Label Learning? (the CRISP paper), Algorithm 1.
@@ -51,6 +53,7 @@ class CRISP(Method):
 
     class_prior: Tensor  # the buffer is filled in setup
     positive_weight: Tensor
+    running_logits: Tensor
 
     def __init__(
         self,
@@ -61,11 +64,12 @@ class CRISP(Method):
         every: int = 1,
         prior: str | float | Sequence[float] = "estimate",
         normalise: str = "dataset",
+        scores: str = "fresh",
     ) -> None:
         super().__init__()
         self.delta, self.tau, self.lam = delta, tau, lam
         self.warmup, self.every = warmup, every
-        self.prior, self.normalise = prior, normalise
+        self.prior, self.normalise, self.scores = prior, normalise, scores
 
     @property
     def requires(self) -> frozenset[str]:  # type: ignore[override]
@@ -94,10 +98,17 @@ class CRISP(Method):
         weight = torch.where(n_positive > 0, train.n_samples / n_positive.clamp(min=1), 0.0)
         self.register_buffer("positive_weight", weight)
         self.register_buffer("class_prior", self._first_prior(train))
+        if self._gathers():
+            unseen = torch.full((train.n_samples, train.n_labels), torch.nan, device=train.observed.device)
+            self.register_buffer("running_logits", unseen)
 
-    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor | tuple[Tensor, Memory]:
         """AN in the warm-up, Eq. (8) afterwards."""
-        logits, observed = self(features[0]), batch.observed
+        logits = self(features[0])
+        risk = self._risk(logits, batch.observed)
+        return (risk, {"running_logits": logits}) if self._gathers() else risk
+
+    def _risk(self, logits: Tensor, observed: Tensor) -> Tensor:
         if self.warming_up:
             return assume_negative(logits, observed)
         prior = self.class_prior.nan_to_num(0.0)
@@ -114,7 +125,12 @@ class CRISP(Method):
         """Re-estimate the priors from the scores of the whole training set."""
         after_warmup = self.epoch + 1 - self.warmup
         if self._source() == "estimate" and after_warmup >= 0 and after_warmup % self.every == 0:
-            prior = self.estimate_prior(train.logits(), train.observed).prior
+            if self._gathers():
+                seen = ~self.running_logits[:, 0].isnan()  # not those of a picture that could never be read
+                logits, observed = self.running_logits[seen], train.observed[seen]
+            else:
+                logits, observed = train.logits(), train.observed
+            prior = self.estimate_prior(logits, observed).prior
             self.class_prior = torch.as_tensor(prior, dtype=torch.float32, device=self.class_prior.device)
 
     def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
@@ -126,6 +142,8 @@ class CRISP(Method):
             raise ValueError(f"prior must be 'estimate', 'validation' or numbers; got {self.prior!r}.")
         if self.normalise not in ("dataset", "batch"):
             raise ValueError(f"normalise must be 'dataset' or 'batch'; got {self.normalise!r}.")
+        if self.scores not in ("fresh", "running"):
+            raise ValueError(f"scores must be 'fresh' or 'running'; got {self.scores!r}.")
         for name, least in (("warmup", 0), ("every", 1)):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
@@ -133,6 +151,9 @@ class CRISP(Method):
         if not isinstance(self.lam, int | float):
             raise ValueError(f"lam must be a number; got {self.lam!r}. The paper uses 1.")
         check_parameters(self.delta, self.tau)
+
+    def _gathers(self) -> bool:
+        return self.scores == "running" and self._source() == "estimate"
 
     def _source(self) -> str:
         return self.prior if isinstance(self.prior, str) else "given"

@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from onepos.heads import GaussianHead
+from onepos.heads import GaussianHead, LabelGaussianHead
 from onepos.losses import binary_cross_entropy, lowest_per_label
 from onepos.method import Batch, Method, TrainView
 
@@ -28,6 +28,10 @@ _EPSILON = 1e-5
 
 class MIME(Method):
     """Mutual label enhancement, in the form for tabular data: one code per row.
+
+    With `per_label` in the form for pictures: each label looks for its own places in the feature maps
+    (`LabelGaussianHead`), and two layers make a code of its own from what it finds. The noise of these codes is drawn
+    batch by batch: n·c·z_dim numbers are too many to hold.
 
     Deviation: only the loss and the pseudo-label rules of the tabular form are public. Where the image network has
     a code and an encoder of two layers per label, here one linear layer makes one code that all labels share.
@@ -46,16 +50,18 @@ class MIME(Method):
             label j with the highest scores, rebuilt after each epoch, where π̃_j = (n_j/n)/E[1/|y|].
         inverse_cardinality: E[1/|y|], the mean over the rows of one divided by the number of their labels (a row
             without labels counts as 0); for rule="prior". Single positives do not tell it: privileged.
-        as_published: Do as the published code does, see above; which of its two rules is for `rule` to say.
+        per_label: A code per label from feature maps, the form for pictures, see above.
+        as_published: Do as the published code does, see above; which of its two rules is for `rule` to say. The
+            pseudo-labels of `per_label` take z = μ all the same: the maps of all rows would have to be held for them.
 
     References:
         Liu et al., Revisiting Pseudo-Label for Single-Positive Multi-Label Learning (MIME), ICML 2023.
     """
 
-    head: GaussianHead
+    head: GaussianHead | LabelGaussianHead
     labels: Tensor
     ignored: Tensor
-    noise: Tensor  # of each row's code in the running epoch, (n, z_dim)
+    noise: Tensor  # of each row's code in the running epoch, (n, z_dim); not with `per_label`
 
     def __init__(
         self,
@@ -66,13 +72,29 @@ class MIME(Method):
         warmup: int = 2,
         rule: str = "threshold",
         inverse_cardinality: float | None = None,
+        per_label: bool = False,
         as_published: bool = False,
     ) -> None:
         super().__init__()
         self.beta, self.theta = beta, theta
         self.z_dim, self.samples, self.warmup = z_dim, samples, warmup
         self.rule, self.inverse_cardinality = rule, inverse_cardinality
-        self.as_published = as_published
+        self.per_label, self.as_published = per_label, as_published
+
+    @property
+    def maps(self) -> bool:  # type: ignore[override]
+        """Codes per label are found in feature maps."""
+        return self.per_label
+
+    @property
+    def requires(self) -> frozenset[str]:  # type: ignore[override]
+        """Feature maps, for codes per label."""
+        return frozenset({"maps"} if self.per_label else ())
+
+    @property
+    def stackable(self) -> bool:  # type: ignore[override]
+        """Not with codes per label: a stack holds linear layers only."""
+        return not self.per_label
 
     @property
     def privileged(self) -> frozenset[str]:  # type: ignore[override]
@@ -84,11 +106,11 @@ class MIME(Method):
         """Whether the priors follow from a number the user gave."""
         return self.rule == "prior"
 
-    def make_head(self, n_features: int, n_labels: int) -> GaussianHead:
+    def make_head(self, n_features: int, n_labels: int) -> GaussianHead | LabelGaussianHead:
         """A Gaussian code between features and logits."""
         if self.z_dim < 1:
             raise ValueError(f"z_dim must be at least 1; got {self.z_dim!r}. The paper takes 256.")
-        return GaussianHead(n_features, n_labels, self.z_dim)
+        return (LabelGaussianHead if self.per_label else GaussianHead)(n_features, n_labels, self.z_dim)
 
     def setup(self, train: TrainView) -> None:
         """Start from the observed labels, none ignored."""
@@ -102,14 +124,15 @@ class MIME(Method):
             )
         self.register_buffer("labels", train.observed > 0)
         self.register_buffer("ignored", torch.zeros_like(self.labels))
-        self.register_buffer("noise", self._draw_noise())
+        if not self.per_label:
+            self.register_buffer("noise", self._draw_noise(train.n_samples))
         if self.rule == "prior":
             share = train.observed.float().mean(0) / self._checked_cardinality()
             self.register_buffer("class_prior", torch.where(share > 0, share.clamp(max=1), torch.nan))
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Cross-entropy of a drawn code, and its distance from the standard normal."""
-        logits, mean, log_std = self.head.sample(features[0], self.noise[batch.index])
+        logits, mean, log_std = self.head.sample(features[0], self._noise_of(batch.index))
         labels = self.labels[batch.index].to(logits.dtype)
         kept = (~self.ignored[batch.index]).to(logits.dtype)
         divergence = -0.5 * (1 + 2 * log_std - mean**2 - torch.exp(2 * log_std)).mean()
@@ -120,7 +143,8 @@ class MIME(Method):
 
     def end_epoch(self, train: TrainView) -> None:
         """Draw the noise of the next epoch, and make its pseudo-labels."""
-        self.noise = self._draw_noise()
+        if not self.per_label:
+            self.noise = self._draw_noise(train.n_samples)
         if self.epoch + 1 < self.warmup:
             return
         if self.rule == "threshold":
@@ -133,14 +157,20 @@ class MIME(Method):
                 -self._score(train), train.observed == 0, torch.tensor(count).to(self.labels.device)
             )
 
-    def _draw_noise(self) -> Tensor:
+    def _noise_of(self, index: Tensor) -> Tensor:
+        """Of the codes of these rows, (B, z_dim) or (B, c, z_dim)."""
+        return self._draw_noise(len(index), self.labels.shape[1]) if self.per_label else self.noise[index]
+
+    def _draw_noise(self, *rows: int) -> Tensor:
         """The mean of m draws from N(0, 1) is one draw from N(0, 1/m)."""
-        return torch.randn(len(self.labels), self.z_dim, device=self.labels.device) / math.sqrt(self.samples)
+        return torch.randn(*rows, self.z_dim, device=self.labels.device) / math.sqrt(self.samples)
 
     @torch.no_grad()
     def _score(self, train: TrainView) -> Tensor:
         """Logits of all training rows: of the mean code, or as published of drawn ones."""
-        return self.head.sample(train.features(), self._draw_noise())[0] if self.as_published else train.logits()
+        if not self.as_published or self.per_label:
+            return train.logits()
+        return self.head.sample(train.features(), self._draw_noise(train.n_samples))[0]
 
     def _checked_cardinality(self) -> float:
         if self.inverse_cardinality is None or not 0 < self.inverse_cardinality <= 1:

@@ -43,6 +43,9 @@ class SMILE(Method):
     (network="bottleneck").
     Deviation: ỹ is a ratio of two Gamma draws, equal in law to the Beta draw; torch's own is slower, and not for
     torch.func.
+    Deviation: pictures have no x to compare and to decode. With graph="features" the network's features at the start of
+    the training stand for it. (What others have run on pictures under this name is without a graph and has parts of
+    other methods in it; it is not this method, and not here.)
 
     Args:
         p: Soft label of an unobserved entry before enhancement; the authors set 0.001 to 0.1 by data set.
@@ -52,6 +55,8 @@ class SMILE(Method):
         gamma: γ, weight of the three reconstructions.
         delta: δ, weight of the KL term.
         k: Neighbours per row.
+        graph: What x is in the second network: "inputs", the rows themselves, or "features", what the network makes of
+            them at the start of the training; for pictures, of which a pretrained network knows what is alike.
         as_published: Follow the published code where it differs, see above. Its fan-in varies from row to row, so
             the shapes in a batch depend on the data, and torch.func can not stack it.
 
@@ -62,6 +67,7 @@ class SMILE(Method):
 
     stackable = False  # the draws of stacked runs would not be those of each alone
     neighbours: Tensor  # (n, k)
+    rows: Tensor  # x where it is not the input, (n, d)
     smoothed: Tensor  # Â·X, (n, d)
     scale: Tensor  # Â_ij as a factor of the row it comes from; of the row it goes to as published, (n,)
     listed_by: Tensor  # as published: the rows that list row 0, those that list row 1, …, (n·k,)
@@ -76,18 +82,30 @@ class SMILE(Method):
         gamma: float = 0.001,
         delta: float = 1.0,
         k: int = 3,
+        graph: str = "inputs",
         as_published: bool = False,
     ) -> None:
         super().__init__()
         self.p, self.mu, self.rate, self.bias = p, mu, rate, bias
-        self.gamma, self.delta, self.k, self.as_published = gamma, delta, k, as_published
+        self.gamma, self.delta, self.k, self.graph = gamma, delta, k, graph
+        self.as_published = as_published
 
     def setup(self, train: TrainView) -> None:
         """Link the rows, smooth them once, and make the enhancing networks."""
         self._check()
-        inputs, c = train.inputs(), train.n_labels
-        d = inputs.shape[1]
         # Buffers that follow from the data are not saved: they would be most of a checkpoint.
+        if self.graph == "features":
+            inputs = train.features()
+            inputs = inputs.to(torch.promote_types(inputs.dtype, torch.float32))  # also where the network ran in half
+            self.register_buffer("rows", inputs, persistent=False)
+        else:
+            inputs = train.inputs()
+        if inputs.ndim != 2:
+            raise ValueError(
+                f"SMILE needs rows of numbers to find neighbours among; its {self.graph} have the shape "
+                f"{tuple(inputs.shape)}. For pictures pass graph='features' and a network with pooled features."
+            )
+        d, c = inputs.shape[1], train.n_labels
         self.register_buffer("neighbours", nearest_neighbours(inputs, self.k), persistent=False)
         if self.as_published:
             self._aggregate_listing(inputs)
@@ -137,7 +155,7 @@ class SMILE(Method):
 
     def _reconstruction(self, soft: Tensor, linked: Tensor, batch: Batch) -> Tensor:
         """How far x, l and A are from what D, z and ỹ make of them."""
-        x = batch.views[0]
+        x = self.rows.index_select(0, batch.index) if self.graph == "features" else batch.views[0]
         code = self.encoder(torch.cat([x, soft[0]], 1))
         decoded = self.decoder(torch.cat([soft[0], code], 1))
         drawn = _draw_beta(soft + _DRAW_EPS)  # ỹ and 1 − ỹ
@@ -195,6 +213,8 @@ class SMILE(Method):
         for name in ("rate", "gamma", "delta"):
             if not getattr(self, name) >= 0:
                 raise ValueError(f"{name} must not be negative; got {getattr(self, name)}. Use 0 to leave it out.")
+        if self.graph not in ("inputs", "features"):
+            raise ValueError(f"graph must be 'inputs' or 'features'; got {self.graph!r}.")
         if self.k < 1:
             raise ValueError(f"k must be at least 1; got {self.k}. The authors use 3.")
 
