@@ -21,10 +21,10 @@ ROOMS = [
     {"samples", "images", "backbones", "networks", "heads"},
     {"method", "methods"},
     {"runtime", "optimizers", "checkpoint", "training", "stacking"},
-    {"labels", "estimator", "model_folder"},
+    {"labels", "pictures", "estimator", "model_folder"},
     {"recipes", "benchmark"},
     {"report"},
-    {"console", "inputs", "bench_cli", "cli", "__main__"},
+    {"console", "inputs", "picture_inputs", "bench_cli", "cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]

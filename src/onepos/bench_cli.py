@@ -102,14 +102,18 @@ def bench_status(
 
 @bench_app.command("report")
 def bench_report(
-    folder: FolderArgument,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="The folder given to `onepos bench run`, or a file of `bench pack`."),
+    ],
     out: Annotated[Path | None, typer.Option(help="Where to write [default: FOLDER/report].")] = None,
     as_json: Json = False,
 ) -> None:
     """Write the report of a study, or of each of several: one page, and its tables as Markdown, LaTeX and CSV."""
     from onepos.report.suite import write_reports
 
-    written = write_reports(folder, out or folder / "report")
+    beside = folder.parent if folder.is_file() else folder
+    written = write_reports(folder, out or beside / "report")
     if as_json:
         show_json([str(path) for path in written])
     else:
@@ -135,14 +139,13 @@ def bench_compare(
         default_metric,
         difference_table,
         explain,
-        open_results,
         render_comparison,
     )
-    from onepos.report.study_tables import SHOWN
+    from onepos.report.study_tables import SHOWN, read_results
 
     names = (first, second)
     metrics = _read_metrics(metric) if metric else SHOWN
-    comparison = compare_studies(open_results(first), open_results(second), metrics, names=names)
+    comparison = compare_studies(read_results(first), read_results(second), metrics, names=names)
     if out is not None:
         write_atomically(out, render_comparison(comparison, names))
     if as_json:

@@ -8,6 +8,7 @@ import sys
 import warnings
 from enum import StrEnum
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ import typer
 from onepos.bench_cli import bench_app
 from onepos.console import complain, progress, show_json, show_table
 from onepos.inputs import (
-    as_frame,
+    as_inputs,
     observe,
     parse_parameters,
     parse_threshold,
@@ -27,6 +28,7 @@ from onepos.inputs import (
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
+    from onepos.datasets.images import ImageDataset
     from onepos.estimator import SinglePositiveClassifier
 
 app = typer.Typer(
@@ -57,14 +59,16 @@ DataArgument = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A file (.csv .tsv .parquet .npz .arff .mat) or the name of a data set. With :train, :val or :test "
-        "behind it, that part of a seeded 80/10/10 split.",
+        help="A file (.csv .tsv .parquet .npz .arff .mat), the name of a data set, or pictures: a folder with a folder "
+        "per class, a table with the columns path and label, or voc:FOLDER, coco:FOLDER, nuswide:FOLDER, cub:FOLDER. "
+        "With :train, :val or :test behind it, that part of the split it brings, or of a seeded 80/10/10 one.",
     ),
 ]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `onepos fit`.")]
 Label = Annotated[str | None, typer.Option(help="The column that holds the label.")]
 Separator = Annotated[str | None, typer.Option(help="The label column holds several labels with this between them.")]
 LabelColumns = Annotated[str | None, typer.Option(help="0/1 label columns, by commas, or a pattern such as 'tag_*'.")]
+Image = Annotated[str | None, typer.Option(help="The column that holds paths of pictures [default: path, if it does].")]
 Drop = Annotated[str | None, typer.Option(help="Columns that are no features, by commas.")]
 DataRoot = Annotated[
     Path | None, typer.Option(help="Folder of the data sets [default: $ONEPOS_DATA or ~/.cache/onepos].")
@@ -83,7 +87,32 @@ RecipeOf = Annotated[
 Threshold = Annotated[
     str | None, typer.Option(help="A probability, or 'prior' to match the class priors [default: 0.5].")
 ]
-Network = Annotated[str, typer.Option(help="mlp, linear or bottleneck.")]
+Network = Annotated[
+    str | None,
+    typer.Option(
+        help="For rows mlp, linear or bottleneck [default: mlp]; for pictures efficientnet-lite0, resnet18, resnet34, "
+        "resnet50 or resnet101 [default: efficientnet-lite0]."
+    ),
+]
+Weights = Annotated[
+    str,
+    typer.Option(
+        metavar="FILE",
+        help="Pictures: a weight file (.pth, .pt, .safetensors), pretrained, or none [default: pretrained].",
+        show_default=False,
+    ),
+]
+Size = Annotated[
+    int | None, typer.Option(help="Pictures: side in pixels to which they are scaled [default: the network's].")
+]
+FineTune = Annotated[
+    bool, typer.Option("--fine-tune", help="Pictures: train the whole network, not only its last layer; slow on a CPU.")
+]
+Workers = Annotated[int, typer.Option(min=0, help="Pictures: processes that decode them.")]
+SkipBroken = Annotated[
+    bool, typer.Option("--skip-broken", help="Pictures: go on without files that can not be read, and list them.")
+]
+Cache = Annotated[Path | None, typer.Option(help="Pictures: a folder that keeps their features for the next command.")]
 Hidden = Annotated[str, typer.Option(help="Widths of the hidden layers of mlp, by commas.")]
 Epochs = Annotated[int, typer.Option(min=1)]
 BatchSize = Annotated[int, typer.Option(min=1)]
@@ -151,6 +180,7 @@ def fit(
     label: Label = None,
     separator: Separator = None,
     label_columns: LabelColumns = None,
+    image: Image = None,
     drop: Drop = None,
     out: Annotated[Path, typer.Option(help="The model folder.")] = Path("onepos-model"),
     method: Method = "crisp",
@@ -161,8 +191,14 @@ def fit(
     draw: DrawHow = None,
     draw_file: DrawFile = None,
     save_draw: SaveDraw = None,
-    network: Network = "mlp",
+    network: Network = None,
     hidden: Hidden = "256",
+    weights: Weights = "auto",
+    size: Size = None,
+    fine_tune: FineTune = False,
+    workers: Workers = 2,
+    skip_broken: SkipBroken = False,
+    cache: Cache = None,
     epochs: Epochs = 20,
     batch_size: BatchSize = 32,
     lr: Rate = 1e-3,
@@ -184,7 +220,7 @@ def fit(
     for path in (checkpoint, save_draw):
         if path is not None:
             _check_folder(path)
-    columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
+    columns = _columns(label, separator, label_columns, drop, image)
     rows = read_rows(data, columns, data_root, split_seed)
     held_out = None if validation is None else read_rows(validation, columns, data_root, split_seed)
     observed = observe(rows, draw, draw_file, save_draw, seed, positives)
@@ -198,7 +234,13 @@ def fit(
     decide = {"threshold": parse_threshold(threshold)} if threshold else {}
     model = SinglePositiveClassifier(
         make_method(method, **(chosen.parameters | parse_parameters(parameters))),
-        network=network,
+        network=network or _default_network(rows),
+        weights=None if weights == "none" else weights,
+        image_size=size,
+        fine_tune=fine_tune,
+        on_error="skip" if skip_broken else "raise",
+        workers=workers,
+        cache=cache,
         hidden=parse_widths(hidden),
         scale=scale,
         bias_init=bias_init,
@@ -213,14 +255,24 @@ def fit(
     ).set_params(**(chosen.plan | decide))
     _train(model, rows, observed, held_out, checkpoint, quiet)
     model.save(out)
-    _show_fit(model, observed, out, quiet, as_json)
+    _show_fit(model, _without_skipped(observed, model), out, quiet, as_json)
 
 
 @app.command()
 def predict(
     model: ModelArgument,
-    data: DataArgument,
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="As for `onepos fit`, without labels; pictures may lie anywhere in a folder.",
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="The table to write (CSV).")] = Path("predictions.csv"),
+    image: Image = None,
+    workers: Workers = 2,
+    skip_broken: SkipBroken = False,
+    cache: Cache = None,
     drop: Drop = None,
     split_seed: SplitSeed = 0,
     data_root: DataRoot = None,
@@ -229,21 +281,24 @@ def predict(
     """Write the probability of every label for every row, and the set of predicted labels."""
     import pandas as pd
 
-    from onepos.estimator import SinglePositiveClassifier
     from onepos.files import write_atomically
 
     _check_folder(out)
-    fitted = SinglePositiveClassifier.load(model)
-    X = read_inputs(fitted, data, drop, data_root, split_seed)
-    probability = fitted.predict_proba(X)
-    table = pd.DataFrame(probability, columns=[str(name) for name in fitted.classes_])
+    fitted = _load(model, workers, skip_broken, cache)
+    X = read_inputs(fitted, data, drop, image, data_root, split_seed)
+    probability = _predict(fitted, X, quiet)
+    is_pictures = fitted.pictures_ is not None
+    table = pd.DataFrame(probability, columns=[str(name) for name in fitted.classes_], index=X if is_pictures else None)
     chosen = probability > fitted.thresholds_
-    free = [name if name not in table.columns else f"{name}_" for name in ("row", "predicted")]
+    names = ("file" if is_pictures else "row", "predicted")
+    free = [name if name not in table.columns else f"{name}_" for name in names]
     table.insert(0, free[1], [";".join(str(name) for name in fitted.classes_[row]) for row in chosen])
     write_atomically(out, table.to_csv(index_label=free[0], float_format="%.6g"))
     if not quiet:
-        count = chosen.sum(1).mean()
-        print(f"{len(table)} rows, {count:.2f} labels predicted per row: {out}")
+        read = ~table[str(fitted.classes_[0])].isna()
+        count = chosen[read].sum(1).mean()
+        what = "picture" if is_pictures else "row"
+        print(f"{read.sum()} {what}s, {count:.2f} labels predicted per {what}: {out}")
         if count < 0.5:
             print("Few scores exceed the threshold; fit with --threshold prior to predict as often as estimated.")
 
@@ -255,7 +310,11 @@ def evaluate(
     label: Label = None,
     separator: Separator = None,
     label_columns: LabelColumns = None,
+    image: Image = None,
     drop: Drop = None,
+    workers: Workers = 2,
+    skip_broken: SkipBroken = False,
+    cache: Cache = None,
     split_seed: SplitSeed = 0,
     data_root: DataRoot = None,
     per_label: Annotated[bool, typer.Option("--per-label", help="A row for each label too.")] = False,
@@ -263,13 +322,14 @@ def evaluate(
 ) -> None:
     """Score a model on fully labelled rows."""
     import onepos.metrics as metrics
-    from onepos.estimator import SinglePositiveClassifier
 
-    columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
-    fitted = SinglePositiveClassifier.load(model)
+    columns = _columns(label, separator, label_columns, drop, image)
+    fitted = _load(model, workers, skip_broken, cache)
     rows = read_rows(data, columns, data_root, split_seed)
     Y = spread_labels(rows, [str(name) for name in fitted.classes_])
-    probability = fitted.predict_proba(as_frame(rows, fitted))
+    probability = _predict(fitted, as_inputs(rows, fitted), as_json)
+    read = ~(probability != probability).any(1)  # all but skipped pictures
+    Y, probability = Y[read], probability[read]
     scores = metrics.evaluate(Y, probability, threshold=fitted.thresholds_)
     table = metrics.per_label(Y, probability, fitted.thresholds_, [str(name) for name in fitted.classes_])
     if as_json:
@@ -279,7 +339,13 @@ def evaluate(
         [m.title, "higher" if m.greater_is_better else "lower", f"{scores[name]:.4f}"]
         for name, m in metrics.METRICS.items()
     ]
-    show_table(["metric", "better", "value"], listed, title=f"{len(Y)} rows, {len(fitted.classes_)} labels")
+    what = "rows" if fitted.pictures_ is None else "pictures"
+    show_table(["metric", "better", "value"], listed, title=f"{len(Y)} {what}, {len(fitted.classes_)} labels")
+    if fitted.pictures_ is not None and (Y.sum(1) == 1).all():
+        print(
+            "\nEach picture shows one label, and the others count as absent: where pictures have several, only the "
+            "ranking of the one that is known means something."
+        )
     if per_label:
         print()
         show_table(
@@ -294,10 +360,17 @@ def priors(
     label: Label = None,
     separator: Separator = None,
     label_columns: LabelColumns = None,
+    image: Image = None,
     drop: Drop = None,
     draw: DrawHow = None,
     draw_file: DrawFile = None,
     method: Method = "crisp",
+    network: Network = None,
+    weights: Weights = "auto",
+    size: Size = None,
+    workers: Workers = 2,
+    skip_broken: SkipBroken = False,
+    cache: Cache = None,
     epochs: Epochs = 20,
     delta: Annotated[float, typer.Option(help="Probability with which an interval may miss.")] = 0.01,
     tau: Annotated[float, typer.Option(help="Weight of the confidence term.")] = 0.01,
@@ -313,16 +386,33 @@ def priors(
     """Estimate how common each label really is, with intervals, from one observed label per row."""
     if out is not None:
         _check_folder(out)
-    columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
+    columns = _columns(label, separator, label_columns, drop, image)
     rows = read_rows(data, columns, data_root, split_seed)
     observed = observe(rows, draw, draw_file, None, seed, positives)
 
     from onepos.estimator import SinglePositiveClassifier
     from onepos.priors import estimate_priors
 
-    model = SinglePositiveClassifier(method, epochs=epochs, positives=positives, device=device, random_state=seed)
-    _train(model, rows, observed, None, None, quiet)
-    estimate = estimate_priors(model.decision_function(as_frame(rows, model)), observed, delta=delta, tau=tau)
+    model = SinglePositiveClassifier(
+        method,
+        network=network or _default_network(rows),
+        weights=None if weights == "none" else weights,
+        image_size=size,
+        on_error="skip" if skip_broken else "raise",
+        workers=workers,
+        epochs=epochs,
+        positives=positives,
+        device=device,
+        random_state=seed,
+    )
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # features of pictures are wanted twice
+        model.set_params(cache=cache or folder)
+        _train(model, rows, observed, None, None, quiet)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # skipped pictures were named before
+            logits = _without_skipped(model.decision_function(as_inputs(rows, model)), model)
+    observed = _without_skipped(observed, model)
+    estimate = estimate_priors(logits, observed, delta=delta, tau=tau)
     header = ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
     columns_of = (
         rows.label_names,
@@ -333,7 +423,7 @@ def priors(
         estimate.reliable,
     )
     table = [
-        [name, str(count), f"{count / rows.n_samples:.4f}", *(_number(v) for v in numbers), "yes" if sure else "no"]
+        [name, str(count), f"{count / len(observed):.4f}", *(_number(v) for v in numbers), "yes" if sure else "no"]
         for name, count, *numbers, sure in zip(*columns_of, strict=True)
     ]
     if out is not None:
@@ -347,7 +437,7 @@ def priors(
                 dict(
                     zip(
                         header,
-                        (name, int(n), int(n) / rows.n_samples, *map(_json_number, numbers), bool(sure)),
+                        (name, int(n), int(n) / len(observed), *map(_json_number, numbers), bool(sure)),
                         strict=True,
                     )
                 )
@@ -355,7 +445,7 @@ def priors(
             ]
         )
     elif not quiet:
-        show_table(header, table, title=f"{rows.n_samples} rows; intervals at {1 - delta:g} per label")
+        show_table(header, table, title=f"{len(observed)} rows; intervals at {1 - delta:g} per label")
         print(
             "\nThe model was trained on these rows, as in the paper: the better it remembers them, the more its priors "
             "and intervals fall below the truth."
@@ -395,13 +485,14 @@ def data_info(
     label: Label = None,
     separator: Separator = None,
     label_columns: LabelColumns = None,
+    image: Image = None,
     drop: Drop = None,
     split_seed: SplitSeed = 0,
     data_root: DataRoot = None,
     as_json: Json = False,
 ) -> None:
     """Describe a data set: sizes, labels per row, class priors."""
-    columns = {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop}
+    columns = _columns(label, separator, label_columns, drop, image)
     facts = read_rows(data, columns, data_root, split_seed).describe()
     if as_json:
         show_json(facts)
@@ -497,11 +588,38 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__
         print(f"warning: {message}", file=sys.stderr)
 
 
+def _columns(
+    label: str | None, separator: str | None, label_columns: str | None, drop: str | None, image: str | None
+) -> dict[str, str | None]:
+    return {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop, "image": image}
+
+
+def _without_skipped(values: Any, model: SinglePositiveClassifier) -> Any:
+    """The rows the model was fitted to: without pictures that could not be read."""
+    return values[[row not in model.skipped_ for row in range(len(values))]] if model.skipped_ else values
+
+
+def _default_network(rows: Dataset | ImageDataset) -> str:
+    return "efficientnet-lite0" if hasattr(rows, "files") else "mlp"
+
+
+def _load(folder: Path, workers: int, skip_broken: bool, cache: Path | None) -> SinglePositiveClassifier:
+    from onepos.estimator import SinglePositiveClassifier
+
+    fitted = SinglePositiveClassifier.load(folder)
+    return fitted.set_params(workers=workers, on_error="skip" if skip_broken else "raise", cache=cache)
+
+
+def _predict(fitted: SinglePositiveClassifier, X: Any, quiet: bool) -> Any:
+    with progress(quiet) as advance:
+        return fitted.predict_proba(X, on_pictures=lambda what, done, n: advance(what, done - 1, n))
+
+
 def _train(
     model: SinglePositiveClassifier,
-    rows: Dataset,
+    rows: Dataset | ImageDataset,
     observed: Any,
-    held_out: Dataset | None,
+    held_out: Dataset | ImageDataset | None,
     checkpoint: Path | None,
     quiet: bool,
 ) -> None:
@@ -510,18 +628,19 @@ def _train(
     names = list(rows.label_names)
     with progress(quiet) as advance:
         model.fit(
-            as_frame(rows),
+            as_inputs(rows),
             pd.DataFrame(observed, columns=names),
             validation=None if held_out is None else (_in_order(held_out, rows), spread_labels(held_out, names)),
             checkpoint=checkpoint,
             on_epoch=lambda epoch, history: advance("training, epoch", epoch, int(model.epochs)),
+            on_pictures=lambda what, done, n: advance(what, done - 1, n),
         )
 
 
-def _in_order(held_out: Dataset, rows: Dataset) -> Any:
+def _in_order(held_out: Dataset | ImageDataset, rows: Dataset | ImageDataset) -> Any:
     """The features of `held_out` in the order of `rows`, where both are named."""
-    frame = as_frame(held_out)
-    names = list(rows.feature_names or ())
+    frame = as_inputs(held_out)
+    names = list(getattr(rows, "feature_names", None) or ())
     return frame[names] if hasattr(frame, "columns") and names and set(names) <= set(frame.columns) else frame
 
 

@@ -52,12 +52,19 @@ def progress(quiet: bool) -> Iterator[Advance]:
     elif sys.stderr.isatty():
         yield from _bar()
     else:
-        yield _print_line
+        yield _lines()
 
 
-def _print_line(what: str, step: int, steps: int) -> None:
-    if (step + 1) % max(1, steps // 10) == 0 or step + 1 == steps:
-        print(f"{what}: {step + 1}/{steps}", file=sys.stderr, flush=True)
+def _lines() -> Advance:
+    told: dict[str, int] = {}
+
+    def advance(what: str, step: int, steps: int) -> None:
+        tenth = 10 * (step + 1) // max(steps, 1)
+        if tenth != told.get(what, 0):
+            print(f"{what}: {step + 1}/{steps}", file=sys.stderr, flush=True)
+        told[what] = tenth
+
+    return advance
 
 
 def _bar() -> Iterator[Advance]:

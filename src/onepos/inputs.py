@@ -6,20 +6,24 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onepos.picture_inputs import PARTS, cut_part, is_of_pictures, list_pictures, read_picture_rows
+
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
+    from onepos.datasets.images import ImageDataset
     from onepos.estimator import SinglePositiveClassifier
 
-PARTS = ("train", "val", "test")
 
-
-def read_rows(data: str, columns: dict[str, str | None], root: Path | None, split_seed: int) -> Dataset:
-    """A file or a named data set; with `:part` behind it, one part of its split."""
+def read_rows(data: str, columns: dict[str, str | None], root: Path | None, split_seed: int) -> Dataset | ImageDataset:
+    """A file, a folder of pictures, or a named data set; with `:part` behind it, one part of its split."""
     from onepos.datasets import load_dataset, read_dataset
 
-    name, _, part = data.rpartition(":")
-    if part not in PARTS or not name:
-        name, part = data, ""
+    name, part = cut_part(data)
+    image = columns.get("image")
+    if is_of_pictures(name, image):
+        return read_picture_rows(name, part, columns, split_seed)
+    if image is not None:
+        raise ValueError(f"--image names a column of paths in a table (.csv, .tsv); {name} is none. Leave it out.")
     options = _column_options(name, columns)
     is_file = Path(name).suffix != "" or Path(name).exists()
     dataset = read_dataset(name, **options) if is_file else load_dataset(name, root)
@@ -51,7 +55,12 @@ def _column_options(name: str, columns: dict[str, str | None]) -> dict[str, Any]
 
 
 def observe(
-    rows: Dataset, draw: str | None, draw_file: Path | None, save_draw: Path | None, seed: int, positives: str
+    rows: Dataset | ImageDataset,
+    draw: str | None,
+    draw_file: Path | None,
+    save_draw: Path | None,
+    seed: int,
+    positives: str,
 ) -> Any:
     """The observed labels: as they are where each row shows one, otherwise by the draw that was asked for."""
     from onepos.datasets import load_draw
@@ -83,11 +92,15 @@ def observe(
     return rows.Y
 
 
-def as_frame(rows: Dataset, model: SinglePositiveClassifier | None = None) -> Any:
-    """The features, with their names where there are any and the model wants them."""
+def as_inputs(rows: Dataset | ImageDataset, model: SinglePositiveClassifier | None = None) -> Any:
+    """The features, with their names where there are any and the model wants them; the files of pictures."""
     import numpy as np
     import pandas as pd
 
+    from onepos.datasets.images import ImageDataset
+
+    if isinstance(rows, ImageDataset):
+        return rows.files
     wanted = None if model is None else getattr(model, "feature_names_in_", None)
     if rows.feature_names is None or rows.is_sparse or (model is not None and wanted is None):
         return rows.X
@@ -97,7 +110,7 @@ def as_frame(rows: Dataset, model: SinglePositiveClassifier | None = None) -> An
     return frame
 
 
-def spread_labels(rows: Dataset, names: list[str]) -> Any:
+def spread_labels(rows: Dataset | ImageDataset, names: list[str]) -> Any:
     """Y of `rows` with one column per name; a label that does not occur in `rows` is absent everywhere."""
     import numpy as np
 
@@ -112,16 +125,21 @@ def spread_labels(rows: Dataset, names: list[str]) -> Any:
 
 
 def read_inputs(
-    model: SinglePositiveClassifier, data: str, drop: str | None, root: Path | None, split_seed: int
+    model: SinglePositiveClassifier,
+    data: str,
+    drop: str | None,
+    image: str | None,
+    root: Path | None,
+    split_seed: int,
 ) -> Any:
-    """Rows to predict: the model's own columns of a table, or the features of a data set."""
+    """What to predict: the model's own columns of a table, the features of a data set, or files of pictures."""
     from onepos.datasets import read_features
 
-    name, _, part = data.rpartition(":")
-    if part not in PARTS or not name:
-        name, part = data, ""
+    name, part = cut_part(data)
+    if model.pictures_ is not None:
+        return list_pictures(name, part, image, split_seed)
     if Path(name.removesuffix(".gz")).suffix in ("", ".arff", ".mat"):
-        return as_frame(read_rows(data, {"drop": drop}, root, split_seed), model)
+        return as_inputs(read_rows(data, {"drop": drop}, root, split_seed), model)
     import numpy as np
     import pandas as pd
 

@@ -18,6 +18,8 @@ from onepos.backbones import make_backbone, n_outputs
 from onepos.files import write_atomically
 from onepos.method import Method
 from onepos.methods import METHODS
+from onepos.networks import make_image_backbone, n_image_features
+from onepos.pictures import LARGEST, SMALLEST, PictureInput, as_normalisation
 from onepos.samples import Scaling
 from onepos.training import History
 
@@ -26,16 +28,23 @@ if TYPE_CHECKING:
 
 Model = TypeVar("Model", bound="SinglePositiveClassifier")
 
-FORMAT = 1
+FORMAT = 2
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
 
 
 def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) -> None:
-    """Write both files; the weights first, so that a `model.json` always stands for a whole model."""
+    """Write both files; the weights first, so that a `model.json` always stands for a whole model.
+
+    The weights of a network for pictures are always among them, also of one that stood still: the folder predicts
+    where its weight file is not at hand.
+    """
     from safetensors.torch import save
 
     folder = Path(folder)
     tensors = {f"network.{name}": tensor.contiguous() for name, tensor in model.network_.state_dict().items()}
+    if model.extractor_ is not None:
+        still = model.extractor_.state_dict()
+        tensors |= {f"extractor.{name}": tensor.contiguous() for name, tensor in still.items()}
     if model.scaling_ is not None:
         tensors["scaling.mean"] = torch.from_numpy(model.scaling_.mean)
         tensors["scaling.scale"] = torch.from_numpy(model.scaling_.scale)
@@ -47,7 +56,8 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
         "parameters": _parameters(model),
         "method": {"class": _class_name(model.method_), "parameters": _plain(model.method_.get_params())},
         "classes": model.classes_.tolist(),
-        "n_features": int(model.n_features_in_),
+        "n_features": int(model.n_features_in_) if model.pictures_ is None else None,
+        "pictures": None if model.pictures_ is None else _picture_facts(model),
         "feature_names": model.feature_names_in_.tolist() if hasattr(model, "feature_names_in_") else None,
         "class_prior": _with_nulls(model.class_prior_),
         "class_prior_interval": [_with_nulls(pair) for pair in model.class_prior_interval_],
@@ -133,7 +143,10 @@ def _rebuild(
     parameters["hidden"] = tuple(parameters["hidden"])
     model = cls(_make_method(facts["method"], method), **parameters)
     model.classes_ = np.array(facts["classes"])
-    model.n_features_in_ = int(facts["n_features"])
+    model.pictures_ = _read_picture_facts(facts.get("pictures"))  # a model of format 1 has none
+    model.extractor_, model.skipped_ = None, {}
+    if model.pictures_ is None:
+        model.n_features_in_ = int(facts["n_features"])
     if facts["feature_names"] is not None:
         model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
     if not all(isinstance(value, float | int | None) for value in facts["class_prior"]):
@@ -146,14 +159,52 @@ def _rebuild(
     mean, scale = tensors.pop("scaling.mean", None), tensors.pop("scaling.scale", None)
     model.scaling_ = None if mean is None or scale is None else Scaling(mean.numpy(), scale.numpy())
 
-    n_labels = len(model.classes_)
-    backbone = make_backbone(model.network, model.n_features_in_, n_labels, model.hidden)
     fitted = _make_method(facts["method"], method)
-    fitted.head = fitted.make_head(n_outputs(backbone, model.n_features_in_), n_labels)
+    backbone, n_features = _make_network(model, fitted, bool(model.pictures_ and facts["pictures"]["fine_tuned"]))
+    fitted.head = fitted.make_head(n_features, len(model.classes_))
     model.method_, model.network_ = fitted, nn.Sequential(backbone, fitted.head)
-    model.network_.load_state_dict({name.removeprefix("network."): tensor for name, tensor in tensors.items()})
-    model.network_.eval()
+    parts = {"network": model.network_} | ({} if model.extractor_ is None else {"extractor": model.extractor_})
+    for name, part in parts.items():
+        mine = [key for key in tensors if key.startswith(f"{name}.")]
+        part.load_state_dict({key.removeprefix(f"{name}."): tensors.pop(key) for key in mine})
+        part.eval()
+    if tensors:
+        raise KeyError(f"{next(iter(tensors))} belongs to no part")
     return model
+
+
+def _make_network(model: SinglePositiveClassifier, method: Method, fine_tuned: bool) -> tuple[nn.Module, int]:
+    """The network before the head, without its weights, and how many features it gives."""
+    if model.pictures_ is None:
+        backbone = make_backbone(model.network, model.n_features_in_, len(model.classes_), model.hidden)
+        return backbone, n_outputs(backbone, model.n_features_in_)
+    backbone, _, _ = make_image_backbone(model.network, maps=method.maps)
+    n_features = n_image_features(backbone, model.pictures_.size, method.maps)
+    if fine_tuned:
+        return backbone, n_features
+    model.extractor_ = backbone
+    return nn.Identity(), n_features
+
+
+def _picture_facts(model: SinglePositiveClassifier) -> dict[str, Any]:
+    pictures = model.pictures_
+    assert pictures is not None
+    return {
+        "size": pictures.size,
+        "mean": list(pictures.normalisation.mean),
+        "deviation": list(pictures.normalisation.deviation),
+        "weights_sha256": pictures.weights_sha256,
+        "fine_tuned": model.extractor_ is None,
+    }
+
+
+def _read_picture_facts(facts: dict[str, Any] | None) -> PictureInput | None:
+    if facts is None:
+        return None
+    if not (isinstance(facts["size"], int) and SMALLEST <= facts["size"] <= LARGEST):
+        raise KeyError(f"the size of pictures is {facts['size']!r}")
+    normalisation = as_normalisation((facts["mean"], facts["deviation"]))
+    return PictureInput(facts["size"], normalisation, facts["weights_sha256"])
 
 
 def _make_method(facts: dict[str, Any], given: Method | None) -> Method:
@@ -183,8 +234,10 @@ def _check_sizes(model: SinglePositiveClassifier) -> None:
         "class_prior": model.class_prior_.shape == (c,),
         "class_prior_interval": model.class_prior_interval_.shape == (c, 2),
         "thresholds": model.thresholds_.shape == (c,),
-        "feature_names": len(getattr(model, "feature_names_in_", range(model.n_features_in_))) == model.n_features_in_,
     }
+    if model.pictures_ is None:
+        d = model.n_features_in_
+        sizes["feature_names"] = len(getattr(model, "feature_names_in_", range(d))) == d
     for name, fits in sizes.items():
         if not fits:
             raise KeyError(f"{name} has the wrong size")
@@ -202,9 +255,13 @@ def _parameters(model: SinglePositiveClassifier) -> dict[str, Any]:
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Numbers and arrays of NumPy and torch as numbers and lists."""
+    """Numbers and arrays of NumPy and torch as numbers and lists, paths as text."""
     return {
-        key: value.tolist() if isinstance(value, np.generic | np.ndarray | torch.Tensor) else value
+        key: value.tolist()
+        if isinstance(value, np.generic | np.ndarray | torch.Tensor)
+        else os.fspath(value)
+        if isinstance(value, os.PathLike)
+        else value
         for key, value in values.items()
     }
 

@@ -53,6 +53,20 @@ def test_a_result_is_kept_whole(store):
     assert [path.name for path in (store.folder / "runs").iterdir()] == [f"{RUNS[0].key()}.json"]
 
 
+def test_what_is_packed_comes_out_again_skips_too(store, tmp_path):
+    store.keep_study(read_study("smoke"))
+    store.save(RUNS[0], {"a": 1})
+    store.skip(RUNS[1], "no such thing")
+    assert store.pack(tmp_path / "all.jsonl.gz") == 1
+    other = Store(tmp_path / "other")
+    assert other.unpack(tmp_path / "all.jsonl.gz") == 1
+    assert other.result(RUNS[0]) == {"a": 1}
+    assert other.reason(RUNS[1]) == "no such thing"
+    assert other.status(RUNS) == store.status(RUNS)
+    other.pack(tmp_path / "again.jsonl.gz")
+    assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "all.jsonl.gz").read_bytes()
+
+
 def test_equal_results_are_equal_bytes(store, tmp_path):
     other = Store(tmp_path / "other")
     store.save(RUNS[0], {"a": 1, "b": {"x": (1, 2), "y": 0.5}})

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from onepos.benchmark.store import Store
 from onepos.report.study_page import write_report
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -12,7 +11,5 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 @pytest.mark.parametrize("packed", sorted(RESULTS.glob("*/runs.jsonl.gz")), ids=lambda path: path.parent.name)
 def test_report_is_rebuilt_from_its_runs(packed, tmp_path):
-    store = Store(tmp_path / "store")
-    assert store.unpack(packed) > 0
-    for made in write_report(tmp_path / "store", tmp_path / "report"):
+    for made in write_report(packed, tmp_path / "report"):
         assert made.read_bytes() == (packed.parent / made.name).read_bytes(), made.name

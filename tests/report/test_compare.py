@@ -19,11 +19,10 @@ from onepos.report.compare import (
     default_metric,
     difference_table,
     explain,
-    open_results,
     render_comparison,
     signed,
 )
-from onepos.report.study_tables import StudyResults
+from onepos.report.study_tables import StudyResults, read_results
 
 BEFORE = [0.50, 0.53, 0.55, 0.52]
 AFTER = [0.56, 0.58, 0.64, 0.58]
@@ -203,7 +202,7 @@ def test_packed_runs_are_read_without_unpacking(tmp_path):
     for run, result in side.finished:
         store.save(run, result)
     store.pack(tmp_path / "packed.jsonl.gz")
-    folder, packed = open_results(tmp_path / "store"), open_results(tmp_path / "packed.jsonl.gz")
+    folder, packed = read_results(tmp_path / "store"), read_results(tmp_path / "packed.jsonl.gz")
     assert packed == folder
     assert packed.study == side.study
     assert len(packed.finished) == len(side.finished) == 14
@@ -212,9 +211,9 @@ def test_packed_runs_are_read_without_unpacking(tmp_path):
 
 def test_what_is_no_result(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere must be a folder of results, or a file .*; it does not exist. Give"):
-        open_results(tmp_path / "nowhere")
+        read_results(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"it has no study\.toml"):
-        open_results(tmp_path)
+        read_results(tmp_path)
     (tmp_path / "text.gz").write_text("nothing")
     with pytest.raises(ValueError, match=r"text\.gz must be a file written by `onepos bench pack`; it can not be read"):
-        open_results(tmp_path / "text.gz")
+        read_results(tmp_path / "text.gz")

@@ -135,32 +135,28 @@ class Store:
         return str(self._read("skipped", run.key())[1]["reason"])
 
     def pack(self, path: str | os.PathLike[str]) -> int:
-        """Write study and finished runs into one compressed file of JSON lines; the number of runs. Equal for equal."""
-        files = sorted((self.folder / "runs").glob("*.json"))
+        """Write study, finished and skipped runs into one compressed file of JSON lines, equal for equal ones.
+
+        Returns:
+            The number of finished runs.
+        """
+        done, skipped = (sorted((self.folder / folder).glob("*.json")) for folder in ("runs", "skipped"))
         study = json.dumps({"study": (self.folder / "study.toml").read_text(encoding="utf-8")}, ensure_ascii=False)
-        lines = [study, *(file.read_text(encoding="utf-8").rstrip("\n") for file in files)]
+        lines = [study, *(file.read_text(encoding="utf-8").rstrip("\n") for file in (*done, *skipped))]
         write_atomically(path, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
-        return len(files)
+        return len(done)
 
     def unpack(self, path: str | os.PathLike[str]) -> int:
-        """Take over the runs of a file that `pack` wrote, but for those that are here already; how many there were."""
-        try:
-            first, *lines = gzip.decompress(Path(path).read_bytes()).decode().splitlines()
-            study = json.loads(first)["study"]
-            runs = [Run.from_json(json.loads(line)["run"]) for line in lines]
-        except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"{path} must be a file written by `onepos bench pack`; it can not be read ({error})."
-            ) from error
+        """Take over the runs of a file that `pack` wrote, but for those already here; how many are finished."""
+        study, contents = read_packed(path)
         self._make_folder()
         if not (self.folder / "study.toml").exists():
             write_atomically(self.folder / "study.toml", study)
-        (self.folder / "runs").mkdir(exist_ok=True)
-        for run, line in zip(runs, lines, strict=True):
-            target = self._path("runs", run.key())
-            if not target.exists():
-                write_atomically(target, line + "\n")
-        return len(runs)
+        for run, content in contents:
+            folder = "runs" if _TELLS["runs"] in content else "skipped"
+            if not self._path(folder, run.key()).exists():
+                self._write(folder, run, content)
+        return sum(_TELLS["runs"] in content for _, content in contents)
 
     def states(self, runs: Iterable[Run]) -> dict[str, str]:
         """The state of each run by its key, one of the names in `Status`."""
@@ -288,6 +284,18 @@ class Store:
 
 _FOLDER = {"done": "runs", "failed": "failed", "skipped": "skipped"}
 _TELLS = {"runs": "result", "failed": "trace", "skipped": "reason"}
+
+
+def read_packed(path: str | os.PathLike[str]) -> tuple[str, list[tuple[Run, dict[str, Any]]]]:
+    """What `Store.pack` wrote: the text of the study, and of each run its result, or the reason why it was skipped."""
+    try:
+        first, *lines = gzip.decompress(Path(path).read_bytes()).decode().splitlines()
+        contents = [json.loads(line) for line in lines]
+        return json.loads(first)["study"], [(Run.from_json(content.pop("run")), content) for content in contents]
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path} must be a file written by `onepos bench pack`; it can not be read ({error})."
+        ) from error
 
 
 def find_stores(folder: str | os.PathLike[str]) -> dict[str, Store]:

@@ -1,6 +1,6 @@
 """Two studies side by side, A and B: what a change of the code, or of the protocol, does to every score.
 
-    comparison = compare_studies(open_results("results/before"), open_results("results/after"))
+    comparison = compare_studies(read_results("results/before"), read_results("results/after"))
     print(render_comparison(comparison))
 
 Compared is what each study would report: per data set and method the runs chosen by the study's own rule. Trials are
@@ -10,22 +10,15 @@ paired where both studies met the same split, single positives and seed of the w
 from __future__ import annotations
 
 import dataclasses
-import gzip
-import json
 import math
-import os
-import tempfile
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from scipy import stats
 
 from onepos.benchmark.statistics import FloatArray, Outcome, Summary, share_closed, summarise
-from onepos.benchmark.study import Run, Study
-from onepos.benchmark.study_file import read_study
+from onepos.benchmark.study import Study
 from onepos.metrics import METRICS
 from onepos.report.study_significance import p_value
 from onepos.report.study_tables import (
@@ -36,7 +29,6 @@ from onepos.report.study_tables import (
     mean_and_std,
     plain,
     primary_metric,
-    read_results,
 )
 from onepos.report.tables import MISSING
 
@@ -131,20 +123,6 @@ class Comparison:
 
     def _sides(self) -> tuple[StudyResults, StudyResults]:
         return self.first, self.second
-
-
-def open_results(source: str | os.PathLike[str]) -> StudyResults:
-    """Read a folder of results, or a file that `onepos bench pack` wrote; the file is not unpacked to disk."""
-    path = Path(source)
-    if path.is_file():
-        return _read_packed(path)
-    if not (path / "study.toml").is_file():
-        found = "it has no study.toml" if path.is_dir() else "it does not exist"
-        raise ValueError(
-            f"{path} must be a folder of results, or a file written by `onepos bench pack`; {found}. Give the folder "
-            "named to `onepos bench run`."
-        )
-    return read_results(path)
 
 
 def compare_studies(
@@ -270,26 +248,6 @@ def signed(value: float, digits: int = 3) -> str:
     """
     text = plain(value, digits)
     return f"+{text}" if round(value, digits) > 0 else text
-
-
-def _read_packed(path: Path) -> StudyResults:
-    try:
-        first, *lines = gzip.decompress(path.read_bytes()).decode().splitlines()
-        text = json.loads(first)["study"]
-        contents = [json.loads(line) for line in lines]
-        done = {Run.from_json(content["run"]).key(): content["result"] for content in contents}
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} must be a file written by `onepos bench pack`; it can not be read ({error}).") from (
-            error
-        )
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "study.toml")
-        file.write_text(text, encoding="utf-8")
-        study = read_study(file)
-    runs = tuple(study.runs())
-    finished = tuple((run, done[run.key()]) for run in runs if run.key() in done)
-    states = {run.key(): "done" if run.key() in done else "waiting" for run in runs}
-    return StudyResults(study, runs, finished, states, {})
 
 
 def _pairs(side: StudyResults) -> list[tuple[str, str]]:

@@ -25,11 +25,11 @@ from onepos.report.bridges import (
     reason_table,
     verdict_table,
 )
-from onepos.report.compare import metric_title, open_results, signed
+from onepos.report.compare import metric_title, signed
 from onepos.report.printed import VERDICTS, Key, Printed, deciding_spread, judge, printed_cells, printed_text
 from onepos.report.shortfall import reach_table, shortfall_table
 from onepos.report.study_page import Report, Section, render_html, render_markdown
-from onepos.report.study_tables import Cell, StudyResults, StudyTable, mean_and_std
+from onepos.report.study_tables import Cell, StudyResults, StudyTable, mean_and_std, read_results
 from onepos.report.tables import MISSING, csv_table, percent
 
 Source = str | os.PathLike[str]
@@ -53,8 +53,8 @@ def write_reproduction(published: Source, fair: Source, bridges: Iterable[Source
     Returns:
         The two files.
     """
-    base = open_results(published)
-    evidence = Evidence(base, open_results(fair), tuple(build_bridge(base, open_results(each)) for each in bridges))
+    base = read_results(published)
+    evidence = Evidence(base, read_results(fair), tuple(build_bridge(base, read_results(each)) for each in bridges))
     report = make_reproduction(evidence)
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -83,18 +83,18 @@ class Report:
     cells: str
 
 
-def write_report(store_folder: str | os.PathLike[str], out_folder: str | os.PathLike[str]) -> list[Path]:
-    """Write the report of a study from the folder of its store.
+def write_report(source: str | os.PathLike[str], out_folder: str | os.PathLike[str]) -> list[Path]:
+    """Write the report of a study from the folder of its store, or from a file that `onepos bench pack` wrote.
 
     Args:
-        store_folder: Where the results are; the study may be unfinished, which the report says at its top.
+        source: Where the results are; the study may be unfinished, which the report says at its top.
         out_folder: Where to write; made if need be.
 
     Returns:
         The files: report.html, report.md, tables.tex, cells.csv (every cell in long format) and trials.csv (the chosen
         runs).
     """
-    results = read_results(store_folder)
+    results = read_results(source)
     report = make_report(results)
     texts = {
         "report.html": render_html(report),

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import math
 import os
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from onepos.benchmark.paper import PaperCell, paper_tables, paper_value
 from onepos.benchmark.statistics import FloatArray, Summary, summarise
-from onepos.benchmark.store import Store
+from onepos.benchmark.store import Store, read_packed
 from onepos.benchmark.study import Run, Selection, Study
+from onepos.benchmark.study_file import read_study
 from onepos.criteria import CRITERIA
 from onepos.metrics import METRICS
 from onepos.report.tables import MISSING, as_float, csv_table, decimal, latex_table, markdown_table
@@ -166,9 +169,21 @@ class StudyResults:
         return Cell(method + (" †" if is_told else ""), mark=roles.get(method, ""))
 
 
-def read_results(folder: str | os.PathLike[str]) -> StudyResults:
-    """Read a study and its results from the folder of a store; runs of other studies in it are left out."""
-    store = Store(folder)
+def read_results(source: str | os.PathLike[str]) -> StudyResults:
+    """Read a study and its results from the folder of a store, or from a file that `onepos bench pack` wrote.
+
+    Runs of other studies in them are left out; a file is not unpacked to disk.
+    """
+    path = Path(source)
+    if path.is_file():
+        return _read_packed(path)
+    if not (path / "study.toml").is_file():
+        found = "it has no study.toml" if path.is_dir() else "it does not exist"
+        raise ValueError(
+            f"{path} must be a folder of results, or a file written by `onepos bench pack`; {found}. Give the folder "
+            "named to `onepos bench run`."
+        )
+    store = Store(path)
     study = store.study()
     runs = tuple(study.runs())
     done = {run.key(): result for run, result in store.results()}
@@ -180,6 +195,21 @@ def read_results(folder: str | os.PathLike[str]) -> StudyResults:
         elif states[run.key()] == "skipped":
             reasons[run.key()] = store.reason(run)
     finished = tuple((run, done[run.key()]) for run in runs if run.key() in done)
+    return StudyResults(study, runs, finished, states, reasons)
+
+
+def _read_packed(path: Path) -> StudyResults:
+    text, contents = read_packed(path)
+    done = {run.key(): content["result"] for run, content in contents if "result" in content}
+    reasons = {run.key(): content["reason"] for run, content in contents if "reason" in content}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "study.toml")
+        file.write_text(text, encoding="utf-8")
+        study = read_study(file)
+    runs = tuple(study.runs())
+    finished = tuple((run, done[run.key()]) for run in runs if run.key() in done)
+    settled = dict.fromkeys(reasons, "skipped") | dict.fromkeys(done, "done")
+    states = {run.key(): settled.get(run.key(), "waiting") for run in runs}
     return StudyResults(study, runs, finished, states, reasons)
 
 

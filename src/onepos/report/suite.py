@@ -16,17 +16,20 @@ _PUBLISHED, _FAIR, _BRIDGE = "as-published", "fair", "bridge-"
 
 
 def write_reports(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
-    """Write the report of the study in a folder, or of every study in the folders within it.
+    """Write the report of the study in a folder or file, or of every study in the folders within it.
 
     Args:
-        folder: Of `onepos bench run`; studies may be unfinished.
+        folder: Of `onepos bench run`, or a file of `onepos bench pack`; studies may be unfinished.
         out: Where to write. The reports of several studies go into a folder each, beside `README.md`, which lists them,
             and `reproduction.md` and `.html` where the studies that it takes are all there.
 
     Returns:
         The files.
     """
-    stores, there = find_stores(folder), Path(out)
+    there = Path(out)
+    if Path(folder).is_file():
+        return write_report(folder, there)
+    stores = find_stores(folder)
     written = [file for name, store in stores.items() for file in write_report(store.folder, there / name)]
     if "." in stores:
         return written
