@@ -229,6 +229,10 @@ class TestSentences:
         assert sentence in err
         assert err.count("\n") == 1
 
+    def test_a_folder_that_is_not_there(self, onepos, photos):
+        code, _, err = onepos("fit", "fotos/")
+        assert (code, err) == (2, "error: there is no file or folder fotos/. Name one that is there, or a data set.\n")
+
     def test_what_is_not_there(self, onepos, small, photos):
         (photos / "empty").mkdir()
         self.refused(onepos, "empty must hold a folder per class; it holds none", "fit", "empty")

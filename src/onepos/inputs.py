@@ -25,6 +25,8 @@ def read_rows(data: str, columns: dict[str, str | None], root: Path | None, spli
     if image is not None:
         raise ValueError(f"--image names a column of paths in a table (.csv, .tsv); {name} is none. Leave it out.")
     options = _column_options(name, columns)
+    if "/" in name and not Path(name).exists():
+        raise FileNotFoundError(f"there is no file or folder {name}. Name one that is there, or a data set.")
     is_file = Path(name).suffix != "" or Path(name).exists()
     dataset = read_dataset(name, **options) if is_file else load_dataset(name, root)
     if not part:
