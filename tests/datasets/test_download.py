@@ -261,7 +261,8 @@ def test_names(tmp_path):
 
 
 def test_table_of_sources():
-    assert list(DATASETS) == ["digit-scenes", "image", "scene", "yeast", "corel5k", "mirflickr", "delicious"]
+    paper = ["image", "scene", "yeast", "corel5k", "mirflickr", "delicious"]
+    assert list(DATASETS) == ["digit-scenes", *paper, "voc2012-features", "coco2014-features"]
     for name, source in DATASETS.items():
         if source.kind == "arff":
             assert len(source.files) == 3, name

@@ -4,6 +4,7 @@ from onepos.datasets.arff import read_arff
 from onepos.datasets.dataset import Dataset
 from onepos.datasets.download import get_dataset
 from onepos.datasets.draws import load_draw, save_draw
+from onepos.datasets.features import read_pooled_features
 from onepos.datasets.loading import data_root, load_dataset
 from onepos.datasets.mat import read_mat
 from onepos.datasets.npz import write_npz
@@ -25,6 +26,7 @@ __all__ = [
     "read_dataset",
     "read_features",
     "read_mat",
+    "read_pooled_features",
     "read_table",
     "save_draw",
     "write_npz",

@@ -33,7 +33,7 @@ class Source:
         n_samples: Rows of the variant used in the paper.
         n_features: Features of that variant.
         n_labels: Labels of that variant.
-        files: Files to get. ARFF: train, test, XML.
+        files: Files to get. ARFF: train, test, XML. Features of pictures: labels, features.
         kind: How to read them.
         drop_unlabelled: Whether rows without a label are left out on loading.
         note: What a user should know.
@@ -44,9 +44,16 @@ class Source:
     n_features: int
     n_labels: int
     files: tuple[RemoteFile, ...] = ()
-    kind: Literal["arff", "mat", "generated"] = "arff"
+    kind: Literal["arff", "mat", "features", "generated"] = "arff"
     drop_unlabelled: bool = False
     note: str = ""
+
+
+def _feature_note(labels: str, features: str) -> str:
+    return (
+        f"Nobody publishes these features. Supply {labels} (the labels of the official lists) and {features} (1 280 "
+        "pooled outputs of EfficientNet-Lite0 per picture, squashed to 224 × 224)."
+    )
 
 
 DATASETS: dict[str, Source] = {
@@ -188,5 +195,36 @@ DATASETS: dict[str, Source] = {
         ),
         drop_unlabelled=True,
         note="The 14 rows without a label are left out on loading (16 105 in the files).",
+    ),
+    "voc2012-features": Source(
+        "11 540 pictures of PASCAL VOC 2012 as features of EfficientNet-Lite0, 20 labels",
+        11540,
+        1280,
+        20,
+        (
+            RemoteFile("voc2012_labels.npz", sha256="6fb57b4d6612439278a24fcaf9df8b7f8232e7b12c05405e0a123bcf60f8dfe3"),
+            RemoteFile(
+                "voc2012_effnetlite0.npz", sha256="cf65139250273c4801207e1a96e6706fcfaf0ca1556b87cb852c3787c201beb7"
+            ),
+        ),
+        kind="features",
+        note=_feature_note("voc2012_labels.npz", "voc2012_effnetlite0.npz"),
+    ),
+    "coco2014-features": Source(
+        "24 000 pictures of MS-COCO 2014 as features of EfficientNet-Lite0, 80 labels",
+        24000,
+        1280,
+        80,
+        (
+            RemoteFile(
+                "coco2014_labels.npz", sha256="1c892c4bab9d147fdccd340638b5d1abbbdc2b3b099684930ecb8cb9dd150780"
+            ),
+            RemoteFile(
+                "coco2014_24k_effnetlite0.npz",
+                sha256="b3a6096c8158cbb43f70b46198983212e843beae66e483260cd069147ac773a5",
+            ),
+        ),
+        kind="features",
+        note=_feature_note("coco2014_labels.npz", "coco2014_24k_effnetlite0.npz"),
     ),
 }
