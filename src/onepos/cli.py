@@ -466,7 +466,9 @@ def data_list(data_root: DataRoot = None, as_json: Json = False) -> None:
 
     root = find_root(data_root)
     here = {
-        name: source.kind == "generated" or (root / "tabular" / f"{name}.npz").is_file()
+        name: source.kind == "generated"
+        or (root / "tabular" / f"{name}.npz").is_file()
+        or (source.kind == "features" and all((root / "images" / file.name).is_file() for file in source.files))
         for name, source in DATASETS.items()
     }
     if as_json:

@@ -272,6 +272,42 @@ def test_table_of_sources():
                 assert re.fullmatch(r"[0-9a-f]{64}", file.sha256)
 
 
+def _write_features(folder, monkeypatch):
+    """Archives of three rows in the layout of VOC, and a source that says so."""
+    folder.mkdir(parents=True)
+    Y, X = np.array([[1, 0], [0, 1]], dtype=np.uint8), np.eye(3, 4, dtype=np.float16)
+    source = replace(DATASETS["voc2012-features"], n_samples=3, n_features=4, n_labels=2)
+    labels, features = (folder / file.name for file in source.files)
+    parts = {"train_obs_idx": np.array([0, 1]), "val_obs_idx": np.array([0])}
+    np.savez(labels, class_names=np.array(["dog", "cat"]), Y_train=Y, Y_val=Y[:1], **parts)
+    np.savez(features, X_train=X[:2], X_val=X[2:])
+    files = [
+        replace(file, sha256=hashlib.sha256((folder / file.name).read_bytes()).hexdigest()) for file in source.files
+    ]
+    monkeypatch.setitem(DATASETS, "voc2012-features", replace(source, files=tuple(files)))
+    return features
+
+
+def test_features_are_taken_from_a_folder_and_never_downloaded(tmp_path, monkeypatch):
+    features = _write_features(tmp_path / "mine", monkeypatch)
+    with pytest.raises(ValueError, match=r"voc2012-features can not be downloaded\. Nobody .*--from FOLDER"):
+        get_dataset("voc2012-features", root=tmp_path)
+    path = get_dataset("voc2012-features", root=tmp_path, source_folder=tmp_path / "mine")
+    assert path == tmp_path / "tabular" / "voc2012-features.npz"
+    data = load_dataset("voc2012-features", tmp_path)
+    assert data.label_names == ("cat", "dog")
+    assert data.observed.argmax(1).tolist() == [1, 0, 1]
+    assert sorted(data.splits) == ["test", "train", "val"]
+    features.write_bytes(features.read_bytes() + b"x")
+    with pytest.raises(ValueError, match=r"voc2012_effnetlite0\.npz has checksum"):
+        get_dataset("voc2012-features", root=tmp_path, source_folder=tmp_path / "mine")
+
+
+def test_features_in_the_data_folder_are_complete(tmp_path, monkeypatch):
+    features = _write_features(tmp_path / "images", monkeypatch)
+    assert get_dataset("voc2012-features", root=tmp_path) == features
+
+
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["image", "scene", "yeast", "corel5k", "delicious"])
 def test_publishers_files_give_the_stored_sets(real_file, tmp_path, name):

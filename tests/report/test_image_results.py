@@ -22,10 +22,10 @@ VOC, COCO = "voc2012-features", "coco2014-features"
 NOISE = (-0.001, 0.001, 0.0)  # of three draws
 
 
-def make_results(levels, change=lambda run, result: None, **fields):
-    """Two configurations of each method at the level given, the second lower on validation and test rows alike."""
+def make_results(levels, change=lambda run, result: None, n_configurations=2, **fields):
+    """Configurations of each method, the first at the level given, others lower on validation and test rows alike."""
     study = dataclasses.replace(
-        read_study("features"), methods=tuple(levels), budget=Budget(10, 3, 2), budgets={}, **fields
+        read_study("features"), methods=tuple(levels), budget=Budget(10, 3, n_configurations), budgets={}, **fields
     )
     runs = tuple(study.runs())
     finished = []
@@ -95,7 +95,7 @@ def test_choice_where_another_configuration_gets_there():
 
     levels = {"full": 0.85, "an": 0.80, "wan": 0.79}
     assert "choice" in reasons_of(make_results(levels, mislead), "wan")
-    assert "no configuration" in reasons_of(make_results(levels), "wan")
+    assert "no configuration (of 2)" in reasons_of(make_results(levels), "wan")
     (found,) = find_below(make_results(levels, mislead), VOC)
     assert found.hindsight == pytest.approx(0.9)
 
@@ -106,7 +106,8 @@ def test_a_diverged_run_is_no_hindsight():
             result["test"]["map"] = 0.9
             result["diverged"] = True
 
-    assert "no configuration" in reasons_of(make_results({"full": 0.85, "an": 0.80, "wan": 0.79}, diverge), "wan")
+    results = make_results({"full": 0.85, "an": 0.80, "wan": 0.79}, diverge)
+    assert "no configuration (of 2)" in reasons_of(results, "wan")
 
 
 @pytest.mark.parametrize(
@@ -125,10 +126,17 @@ def test_the_epoch_kept(epoch, said):
 
 
 def test_the_end_of_the_range_of_learning_rates():
-    results = make_results({"full": 0.85, "an": 0.80, "wan": 0.79})
-    first, second = (results.finished[k][0].lr for k in (0, 3))
-    assert first > second
+    """The last of four configurations has the greatest; of two, one is the greatest whatever is chosen."""
+
+    def prefer_last(run, result):
+        result["validation"]["map"] += 0.5 * (run.configuration == 3)
+
+    levels = {"full": 0.85, "an": 0.80, "wan": 0.79}
+    results = make_results(levels, prefer_last, n_configurations=4)
+    assert max(results.finished, key=lambda each: each[0].lr)[0].configuration == 3
     assert "greatest learning rate (3 of 3 trials)" in reasons_of(results, "wan")
+    for other in (make_results(levels, n_configurations=4), make_results(levels)):
+        assert not [text for text in reasons_of(other, "wan") if "learning rate" in text]
 
 
 def test_what_another_start_gives():

@@ -15,6 +15,7 @@ import numpy as np
 
 from onepos.datasets.arff import read_arff
 from onepos.datasets.dataset import Dataset, stack_rows
+from onepos.datasets.features import read_pooled_features
 from onepos.datasets.files import naming, open_binary
 from onepos.datasets.labels import suggest
 from onepos.datasets.loading import data_root, load_dataset
@@ -57,7 +58,7 @@ def get_dataset(
         verify: Whether files from `source_folder` must have the known checksum.
 
     Returns:
-        The path of `<name>.npz`.
+        The path of `<name>.npz`; of the features, where they lie in `<root>/images` as they are.
 
     Raises:
         ConnectionError: When a file can not be downloaded.
@@ -72,7 +73,7 @@ def get_dataset(
     path = folder / "tabular" / f"{name}.npz"
     if source_folder is None:
         if _is_complete(name, folder, source):
-            return path
+            return path if path.is_file() else folder / "images" / source.files[-1].name
         files = [_fetch(name, source, file, folder / "raw", progress) for file in source.files]
     else:
         files = [_find(file, Path(source_folder).expanduser(), verify) for file in source.files]
@@ -108,6 +109,8 @@ def _shape(numbers: tuple[int, int, int]) -> str:
 def _read_files(source: Source, files: list[Path]) -> Dataset:
     if source.kind == "mat":
         return read_mat(files[0])
+    if source.kind == "features":
+        return read_pooled_features(*files)
     *parts, xml = files
     train, test = (read_arff(part, xml) for part in parts)
     for what in ("label_names", "feature_names"):
