@@ -476,3 +476,9 @@ def value_with(array, place, value):
 def test_wrong_input_gets_a_sentence(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_titles_within_a_sentence():
+    words = {name: metric.words for name, metric in METRICS.items()}
+    assert words["average_precision"] == "average precision"
+    assert (words["map"], words["macro_f1"], words["one_error"]) == ("mAP", "macro-F1", "one-error")

@@ -165,6 +165,11 @@ class Metric:
     greater_is_better: bool
     uses: Literal["scores", "decisions"]
 
+    @property
+    def words(self) -> str:
+        """The title within a sentence: average precision, but mAP and macro-F1."""
+        return self.title[0].lower() + self.title[1:]
+
 
 METRICS: dict[str, Metric] = {
     "ranking_loss": Metric("ranking_loss", "Ranking loss", ranking_loss, False, "scores"),

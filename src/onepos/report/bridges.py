@@ -253,7 +253,7 @@ def _value(study: Study, field: str) -> str:
         return ", ".join(study.networks)
     if field == "selection":
         metric = study.selection.metric
-        return METRICS[metric].title.lower() if metric in METRICS else metric
+        return METRICS[metric].words if metric in METRICS else metric
     return str(getattr(study, field))
 
 

@@ -32,9 +32,6 @@ from onepos.report.study_tables import (
 )
 from onepos.report.tables import MISSING
 
-# Of the split that every run makes: 10 % of the rows test, 80 % train.
-_TEST_TO_TRAIN = 0.125
-
 _ALPHA = 0.05
 
 Seeds = tuple[int, int, int]
@@ -156,7 +153,7 @@ def compare_studies(
                 for side, table in zip((first, second), scores, strict=True)
             )
             if ours and theirs:
-                tested = _test(ours, theirs, _correction(first), _correction(second))
+                tested = _test(ours, theirs, first.shared_rows, second.shared_rows)
                 differences.append(Difference(dataset, method, metric, *tested))
     only_first, only_second = (
         tuple(pair for pair in _pairs(side) if pair in mine and pair not in other)
@@ -262,11 +259,6 @@ def _by_seeds(side: StudyResults, trials: FloatArray, dataset: str, method: str)
             run, _ = side.chosen[dataset, method, trial]
             found[run.split_seed, run.draw_seed, run.seed] = score
     return found
-
-
-def _correction(side: StudyResults) -> float:
-    """Test rows over training rows where every trial is a new split; such trials share most of their rows."""
-    return _TEST_TO_TRAIN if side.study.split == "new" else 0.0
 
 
 def _test(

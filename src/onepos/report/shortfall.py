@@ -97,7 +97,7 @@ def shortfall_table(
     if not rows:
         return None
     metric, oracle = results.study.selection.metric, results.study.oracle
-    rule = METRICS[metric].title.lower() if metric in METRICS else "a vote of five metrics"
+    rule = METRICS[metric].words if metric in METRICS else "a vote of five metrics"
     about = (
         f"Why, by rules. In doubt: the printed number itself is. Within two std: the difference is not larger. Out of "
         f"reach: {oracle}, which learns from all labels, does not get there either. Threshold: fewer than {_FEW:g} or "

@@ -23,9 +23,6 @@ from onepos.benchmark.statistics import (
 from onepos.metrics import METRICS
 from onepos.report.study_tables import StudyResults, compare, printed_value
 
-# Of the split that every run makes: 10 % of the rows test, 80 % train.
-_TEST_TO_TRAIN = 0.125
-
 # Means are compared to this many decimals, as in `onepos.benchmark.statistics`.
 _DIGITS = 12
 
@@ -66,7 +63,6 @@ class MetricComparison:
 def compare_methods(results: StudyResults, metric: str) -> MetricComparison:
     """Scores, ranks and tests of one metric."""
     study, scores, greater = results.study, results.scores(metric), METRICS[metric].greater_is_better
-    correction = _TEST_TO_TRAIN if study.split == "new" else 0.0
     contest = {dataset: {name: row[name] for name in results.competitors} for dataset, row in scores.items()}
     return MetricComparison(
         metric,
@@ -75,10 +71,12 @@ def compare_methods(results: StudyResults, metric: str) -> MetricComparison:
         {dataset: rank_methods(row, greater_is_better=greater) for dataset, row in contest.items()},
         _friedman(contest, greater_is_better=greater),
         {
-            dataset: share_closed(row, study.floor, study.oracle, greater_is_better=greater, test_to_train=correction)
+            dataset: share_closed(
+                row, study.floor, study.oracle, greater_is_better=greater, test_to_train=results.shared_rows
+            )
             for dataset, row in scores.items()
         },
-        win_tie_loss(contest, greater_is_better=greater, test_to_train=correction),
+        win_tie_loss(contest, greater_is_better=greater, test_to_train=results.shared_rows),
     )
 
 

@@ -282,7 +282,7 @@ def _lead(results: StudyResults) -> str:
     """What was done, told from the study alone."""
     study = results.study
     rule = study.selection.metric
-    metric = "a vote of five metrics" if rule == MAJORITY else METRICS[rule].title.lower()
+    metric = "a vote of five metrics" if rule == MAJORITY else METRICS[rule].words
     seen = f"by {metric} on fully labelled validation rows"
     if study.selection.labels != "full":
         seen = f"by one label per validation row ({metric}, and {criterion_of(study.selection)})"
@@ -338,7 +338,7 @@ def _tiles(results: StudyResults, shown: Sequence[MetricComparison]) -> list[tup
     if test is not None:
         rank = min(test.mean_ranks.values())
         names = [results.heading(name).text for name, each in test.mean_ranks.items() if each == rank]
-        text = f"best mean rank in {METRICS[metric].title.lower()}: {rank:.2f}, of {len(test.mean_ranks)} methods"
+        text = f"best mean rank in {METRICS[metric].words}: {rank:.2f}, of {len(test.mean_ranks)} methods"
         tiles.append((", ".join(names), text))
     counts = scores.count_verdicts(shown)
     total = sum(counts.values())

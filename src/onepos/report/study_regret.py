@@ -55,8 +55,7 @@ def _regret_table(
             is_best = name in regrets and summary.n > 0 and plain(summary.mean, 2) == plain(least[dataset], 2)
             cells.append(Cell(mean_and_std(summary, 2), is_best=is_best))
         rows.append([Cell(name), *cells])
-    title = METRICS[metric].title
-    title = title if title.startswith("m") else title.lower()
+    title = METRICS[metric].words
     about = (
         f"How much worse the test {title} is, in percentage points, when the configuration is chosen by a criterion "
         "that sees one label per validation row, instead of by full labels: mean ± standard deviation over methods and "

@@ -99,7 +99,7 @@ def budget_table(results: StudyResults, ranks: Mapping[int, Mapping[str, float]]
     for name in sorted(last, key=last.__getitem__):
         texts = [(decimal(row.get(name), 2), decimal(min(row.values()), 2)) for row in ranks.values()]
         rows.append([results.heading(name), *(Cell(text, is_best=text == least) for text, least in texts)])
-    title = METRICS[primary_metric(results.study)].title.lower()
+    title = METRICS[primary_metric(results.study)].words
     about = (
         f"Mean rank in {title} when each method may be tuned over its first 1, 2, 4, … configurations only, in the "
         f"order of the search ({results.study.sampler}); a data set that has fewer gives all it has."
