@@ -78,7 +78,7 @@ def test_the_key_of_a_run_is_for_ever():
     assert RUN.key() == "4d36bb6c82d1c076"
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Run)])
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Run) if field.name != "pictures"])
 def test_the_key_tells_what_decides_the_result(field):
     value = getattr(RUN, field)
     other = {"parameters": {"lam": 0.5, "warmup": 3}, "hidden": (128,)}.get(field, f"not {value}")

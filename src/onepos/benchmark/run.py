@@ -8,11 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor, nn
 
 from onepos.backbones import make_backbone, n_outputs
-from onepos.benchmark.study import Run
+from onepos.benchmark.pictures import load_pictures, make_picture_network, picture_parts, start_features
+from onepos.benchmark.study import PictureSettings, Run
 from onepos.criteria import CRITERIA
-from onepos.datasets import Dataset
+from onepos.datasets import Dataset, load_dataset
+from onepos.datasets.images import ImageDataset
+from onepos.method import Method
 from onepos.methods import make_method
 from onepos.metrics import METRICS, evaluate
 from onepos.priors import FloatArray, estimate_priors, make_thresholds
@@ -53,7 +57,36 @@ class Trial:
     prior: FloatArray
 
 
-def make_trial(data: Dataset, run: Run) -> Trial:
+def load_data(name: str, pictures: bool) -> Dataset | ImageDataset:
+    """A data set of a study."""
+    return load_pictures(name) if pictures else load_dataset(name)
+
+
+def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
+    """The data as a run sees them; on pictures the device makes a pass for the common priors."""
+    if run.pictures is not None:
+        return _make_picture_trial(data, run, run.pictures, device)
+    if isinstance(data, ImageDataset):
+        raise ValueError(f"{data.name} holds pictures; the study must have a table [pictures]. It has none.")
+    return _make_row_trial(data, run)
+
+
+def _make_picture_trial(data: Dataset | ImageDataset, run: Run, settings: PictureSettings, device: str) -> Trial:
+    train, val, test = picture_parts(data, run, settings).values()
+    features = start_features(run, settings, train.samples, device)
+    return Trial(
+        samples=train.samples,
+        observed=train.observed,
+        labels=train.labels,
+        full=Validation(val.samples, val.labels, full=True),
+        single=Validation(val.samples, val.observed, full=False),
+        test=test.samples,
+        test_labels=test.labels,
+        prior=common_prior(features, train.observed),
+    )
+
+
+def _make_row_trial(data: Dataset, run: Run) -> Trial:
     """Split the rows, scale them, draw the single positives.
 
     A data set that ships training, validation and test rows is split so in every trial: its parts may be apart for a
@@ -68,6 +101,7 @@ def make_trial(data: Dataset, run: Run) -> Trial:
     scaling = standard if run.scaling == "standard" else None
     held_out = as_samples(val.X, scaling)
     observed = draw_single_positive(train.Y, run.draw_seed)
+    standardised = as_samples(train.X, standard)
     return Trial(
         samples=as_samples(train.X, scaling),
         observed=observed,
@@ -76,17 +110,21 @@ def make_trial(data: Dataset, run: Run) -> Trial:
         single=Validation(held_out, draw_single_positive(val.Y, run.draw_seed), full=False),
         test=as_samples(test.X, scaling),
         test_labels=test.Y,
-        prior=_common_prior(as_samples(train.X, standard), observed),
+        prior=common_prior(standardised.rows(torch.arange(len(standardised))), observed),
     )
 
 
-def _common_prior(samples: Samples, observed: Labels) -> FloatArray:
+def common_prior(rows: Tensor, observed: Labels) -> FloatArray:
     """Class priors by Eq. (2) of the CRISP paper, from the fit of a ridge regression of the single positives.
 
     With priors of its own each run would be judged by another measure. A regression takes a second and has nothing to
     choose; that its scores are those of the rows it was fitted to makes them too good, where Eq. (2) would be too high.
+
+    Args:
+        rows: What to regress on, (n, d), standardised.
+        observed: The single positives.
     """
-    rows = samples.rows(torch.arange(len(samples))).double()
+    rows = rows.double()
     rows = torch.cat([rows, torch.ones(len(rows), 1)], dim=1)
     penalty = _PENALTY * torch.eye(rows.shape[1], dtype=torch.float64)
     labels = torch.as_tensor(observed, dtype=torch.float64)
@@ -98,9 +136,9 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
     """The run as something to train. This is the one place where a method may be handed the labels of training rows."""
     parameters = {name: resolve(value, run.method, trial.labels) for name, value in run.parameters.items()}
     method = make_method(run.method, **parameters)
-    n_features, n_labels = trial.samples.n_features, trial.labels.shape[1]
     with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
-        backbone = make_backbone(run.network, n_features, n_labels, run.hidden)
+        backbone, width = _make_network(run, trial, method)
+    pictures = run.pictures
     plan = Plan(
         epochs=run.epochs,
         batch_size=run.batch_size,
@@ -110,10 +148,23 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
         select=run.select_metric,
         device=device,
         seed=run.seed,
+        precision=pictures.precision if pictures else "32",
+        frozen_epochs=pictures.frozen_epochs if pictures else 0,
+        backbone_lr=pictures.backbone_lr if pictures else 1.0,
+        compile=pictures.compile if pictures else False,
     )
     observed = trial.labels if "full labels" in method.requires else trial.observed
     validation = trial.full if run.select_labels == "full" else trial.single
-    return Task(Learner(backbone, method), trial.samples, observed, n_outputs(backbone, n_features), plan, validation)
+    return Task(Learner(backbone, method), trial.samples, observed, width, plan, validation)
+
+
+def _make_network(run: Run, trial: Trial, method: Method) -> tuple[nn.Module, int]:
+    """The network, and the width of its features."""
+    if run.pictures:
+        return make_picture_network(run, run.pictures, maps=method.maps)
+    n_features = trial.samples.n_features
+    backbone = make_backbone(run.network, n_features, trial.labels.shape[1], run.hidden)
+    return backbone, n_outputs(backbone, n_features)
 
 
 def why_not(run: Run) -> str | None:
@@ -121,6 +172,8 @@ def why_not(run: Run) -> str | None:
     needs = make_method(run.method, **run.parameters).requires - {"full labels"}
     if run.select_labels == "full":
         needs -= {"validation labels"}
+    if run.pictures:
+        needs -= {"maps", "views"}
     return f"{run.method} needs {', '.join(sorted(needs))}; this study offers none." if needs else None
 
 
@@ -168,9 +221,9 @@ def make_result(run: Run, trial: Trial, task: Task, history: History, *, trace: 
     }
 
 
-def run_one(run: Run, data: Dataset, device: str = "cpu") -> dict[str, Any]:
+def run_one(run: Run, data: Dataset | ImageDataset, device: str = "cpu") -> dict[str, Any]:
     """Train and judge a single run."""
-    trial = make_trial(data, run)
+    trial = make_trial(data, run, device)
     task = make_task(run, trial, device)
     (history,) = train_many([task])
     return make_result(run, trial, task, history)

@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 
-from onepos.benchmark.run import Trial, make_result, make_task, make_trial, why_not
+from onepos.benchmark.run import Trial, load_data, make_result, make_task, make_trial, why_not
 from onepos.benchmark.store import Status, Store
 from onepos.benchmark.study import Run, Study
-from onepos.datasets import load_dataset
 from onepos.methods import make_method
 from onepos.runtime import choose_device
 from onepos.stacking import bytes_per_run, train_many
@@ -40,7 +39,8 @@ def make_blocks(study: Study, size: int = BLOCK) -> list[list[Run]]:
         groups.setdefault(tuple(getattr(run, name) for name in _ALIKE), []).append(run)
     blocks = []
     for group in groups.values():
-        step = size if make_method(group[0].method).stackable else min(size, _SINGLY)
+        singly = 1 if study.pictures else _SINGLY
+        step = size if make_method(group[0].method).stackable and not study.pictures else min(size, singly)
         blocks += [group[first : first + step] for first in range(0, len(group), step)]
     return blocks
 
@@ -71,7 +71,9 @@ def run_study(
     for name in names:
         if name not in study.datasets:
             raise ValueError(f"{name} must be a data set of the study, one of {', '.join(study.datasets)}; it is not.")
-        load_dataset(name)  # a file that is missing is said before the first run, not after hours
+        load_data(
+            name, study.pictures is not None
+        )  # a file that is missing is said before the first run, not after hours
     store.keep_study(study)
     if workers == 1:
         _work(study, store, names, device, block, on_progress)
@@ -123,18 +125,18 @@ def _worker(folder: str, stale_after: float, names: tuple[str, ...], device: str
 class _Trials:
     """The trials of the data set at work, so that all its blocks share them."""
 
-    def __init__(self) -> None:
-        self._name = ""
-        self._made: dict[tuple[int, int, str], Trial] = {}
+    def __init__(self, device: str) -> None:
+        self._name, self._device = "", device
+        self._made: dict[tuple[int, int, str, str], Trial] = {}
 
     def of(self, run: Run) -> Trial:
         """What the run's trial sees."""
         if run.dataset != self._name:
             self._made.clear()
-            self._name, self._data = run.dataset, load_dataset(run.dataset)
-        key = run.split_seed, run.draw_seed, run.scaling
+            self._name, self._data = run.dataset, load_data(run.dataset, run.pictures is not None)
+        key = run.split_seed, run.draw_seed, run.scaling, run.network if run.pictures else ""
         if key not in self._made:
-            self._made[key] = make_trial(self._data, run)
+            self._made[key] = make_trial(self._data, run, self._device)
         return self._made[key]
 
 
@@ -147,7 +149,7 @@ def _work(
     on_progress: Callable[[Status], None] | None,
 ) -> None:
     """Go through the blocks and make those that nobody else is making."""
-    trials = _Trials()
+    trials = _Trials(device)
     for runs in make_blocks(study, block):
         if runs[0].dataset not in names:
             continue

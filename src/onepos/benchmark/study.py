@@ -18,6 +18,30 @@ from typing import Any
 from onepos.benchmark.grid import Axis, draw_points, draw_star, hash_bits
 from onepos.recipes import find_entry
 
+PUBLISHED_DRAW = -1
+"""In place of a seed: the single positives that come with the data."""
+
+
+@dataclass(frozen=True)
+class PictureSettings:
+    """What only pictures have.
+
+    Attributes:
+        size: Side of the square they are scaled to.
+        weights: Where the network starts: "pretrained", "random", or the path of a weight file.
+        precision: "32" or "bf16".
+        backbone_lr: Learning rate of the network, as a multiple of that of the head.
+        frozen_epochs: Epochs at the start in which only the head learns.
+        compile: Whether the network is compiled.
+    """
+
+    size: int
+    weights: str
+    precision: str
+    backbone_lr: float
+    frozen_epochs: int
+    compile: bool
+
 
 @dataclass(frozen=True)
 class Run:
@@ -28,7 +52,7 @@ class Run:
         method: Name in METHODS.
         parameters: Of the method, where they are not its defaults. "$cardinality" stands for the mean number of labels
             of the training rows, "$inverse_cardinality" for the mean of one divided by it.
-        network: Name in NETWORKS.
+        network: Name in NETWORKS, of pictures in BACKBONES.
         hidden: Widths of the hidden layers, for networks that have them.
         scaling: "standard" or "none".
         bias_init: Start of the head, "frequency" or "zero".
@@ -40,10 +64,11 @@ class Run:
         select_metric: The metric that chooses the epoch, a name in METRICS or MAJORITY.
         select_labels: What it sees of the validation rows, "full" or "single-positive".
         split_seed: Seed of the split.
-        draw_seed: Seed of the single positives.
+        draw_seed: Seed of the single positives, or PUBLISHED_DRAW.
         seed: Seed of the weights and batches.
         trial: Number of the trial, from 0.
         configuration: Number of the point of the search space, from 0.
+        pictures: For runs on pictures; None on rows of numbers.
     """
 
     dataset: str
@@ -65,6 +90,7 @@ class Run:
     seed: int
     trial: int
     configuration: int
+    pictures: PictureSettings | None = None
 
     def key(self) -> str:
         """Sixteen hex digits that stand for what decides the result: all but the numbers of trial and configuration."""
@@ -79,18 +105,20 @@ class Run:
     def to_json(self) -> dict[str, Any]:
         """The run in the types of JSON."""
         content = {name: getattr(self, name) for name in _RUN_FIELDS}
-        return content | {"parameters": dict(self.parameters), "hidden": list(self.hidden)}
+        pictures = {"pictures": dataclasses.asdict(self.pictures)} if self.pictures else {}
+        return content | {"parameters": dict(self.parameters), "hidden": list(self.hidden)} | pictures
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Run:
         """The run that `to_json` told of."""
-        odd = sorted(set(content) ^ set(_RUN_FIELDS))
+        odd = sorted((set(content) - {"pictures"}) ^ set(_RUN_FIELDS))
         if odd:
             raise ValueError(f"a run must have the fields {', '.join(_RUN_FIELDS)}; it differs in {', '.join(odd)}.")
-        return cls(**{**content, "hidden": tuple(content["hidden"])})
+        pictures = PictureSettings(**content["pictures"]) if "pictures" in content else None
+        return cls(**{**content, "hidden": tuple(content["hidden"]), "pictures": pictures})
 
 
-_RUN_FIELDS = tuple(each.name for each in dataclasses.fields(Run))
+_RUN_FIELDS = tuple(each.name for each in dataclasses.fields(Run) if each.name != "pictures")
 
 
 @dataclass(frozen=True)
@@ -101,11 +129,13 @@ class Budget:
         epochs: Passes over the training rows in each run.
         trials: Repetitions of each configuration.
         configurations: Points of the search space; None means all of a grid.
+        batch_sizes: Points of a grid with these only; None means all of them.
     """
 
     epochs: int
     trials: int
     configurations: int | None
+    batch_sizes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,11 +161,11 @@ class Study:
         methods: Names in METHODS; floor and oracle are always among them.
         floor: The method that the others must beat.
         oracle: The method that sees all labels.
-        networks: "linear", "bottleneck", or "mlp" with its widths, as in "mlp-256".
+        networks: "linear", "bottleneck", or "mlp" with its widths, as in "mlp-256"; of pictures names in BACKBONES.
         scaling: As in `Run`.
         bias_init: As in `Run`.
         split: "new" for every trial, or "fixed".
-        draw: The same of the single positives.
+        draw: The same of the single positives; of pictures also "published", those that come with the data.
         sampler: One of SAMPLERS.
         seed: The seeds of the runs and the points of the space follow from it.
         recipes: Whether methods start from the settings in recipes.toml.
@@ -148,6 +178,7 @@ class Study:
         parameters: Fixed parameters of each method, on top of the recipe; with the sampler "star" its centre.
         trace: Whether each result holds the mean score and the prior of every label after each epoch.
         shown_labels: By data set, the labels, counted from one, whose traces a report shows.
+        pictures: For studies of pictures; None of rows of numbers.
     """
 
     name: str
@@ -172,6 +203,7 @@ class Study:
     parameters: Mapping[str, Mapping[str, Any]]
     trace: bool = False
     shown_labels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    pictures: PictureSettings | None = None
 
     def runs(self) -> list[Run]:
         """All runs, by data set, method, configuration and trial."""
@@ -181,7 +213,10 @@ class Study:
         budget = self.budgets.get(dataset, self.budget)
         fixed = self.fixed_parameters(dataset, method)
         for configuration, (point, own) in enumerate(self._points(method, budget.configurations)):
-            network, hidden = parse_network(point.pop("network"))
+            named = point.pop("network")
+            if budget.batch_sizes and point["batch_size"] not in budget.batch_sizes:
+                continue
+            network, hidden = (named, ()) if self.pictures else parse_network(named)
             for trial in range(budget.trials):
                 yield Run(
                     dataset=dataset,
@@ -197,11 +232,17 @@ class Study:
                     select_metric=self.selection.metric,
                     select_labels=self.selection.labels,
                     split_seed=hash_bits(self.seed, "split", trial if self.split == "new" else 0),
-                    draw_seed=hash_bits(self.seed, "draw", trial if self.draw == "new" else 0),
+                    draw_seed=self._draw_seed(trial),
                     seed=hash_bits(self.seed, "weights", trial),
                     trial=trial,
                     configuration=configuration,
+                    pictures=self.pictures,
                 )
+
+    def _draw_seed(self, trial: int) -> int:
+        if self.draw == "published":
+            return PUBLISHED_DRAW
+        return hash_bits(self.seed, "draw", trial if self.draw == "new" else 0)
 
     def _points(self, method: str, count: int | None) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Per configuration the point of the shared space and that of the method's own."""

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from onepos.backbones import NETWORKS
 from onepos.benchmark.grid import SAMPLERS, Axis
-from onepos.benchmark.study import Budget, Selection, Study, parse_network
+from onepos.benchmark.study import Budget, PictureSettings, Selection, Study, parse_network
 from onepos.datasets.labels import suggest
 from onepos.methods import METHODS
 from onepos.metrics import METRICS
+from onepos.networks import BACKBONES
 from onepos.selection import MAJORITY
 
 STUDIES = Path(__file__).with_name("studies")
@@ -27,7 +28,7 @@ _CHOICES = {
     "scaling": ("standard", "none"),
     "bias_init": ("frequency", "zero"),
     "split": ("new", "fixed"),
-    "draw": ("new", "fixed"),
+    "draw": ("new", "fixed", "published"),
     "sampler": SAMPLERS,
 }
 _LABELS = ("full", "single-positive")
@@ -81,6 +82,7 @@ def write_study(study: Study) -> str:
         "parameters": study.parameters,
         "budget": {dataset: _stated(budget) for dataset, budget in study.budgets.items()},
         "shown_labels": study.shown_labels,
+        "pictures": dataclasses.asdict(study.pictures) if study.pictures else {},
     }
     plain = {key: getattr(study, key) for key in (*_PLAIN_KEYS, *_CHOICES, "trace") if key not in _BUDGET_KEYS}
     return "\n".join(_toml_lines(plain | _stated(study.budget) | tables)) + "\n"
@@ -178,11 +180,14 @@ class _Table:
 def _read(file: _Table) -> Study:
     file.check_keys(
         [*_PLAIN_KEYS, *_CHOICES, "selection", "threshold", "space"],
-        ["configurations", "parameters", "budget", "trace", "shown_labels"],
+        ["configurations", "parameters", "budget", "trace", "shown_labels", "pictures"],
     )
     # The one entry that may be left out for a default: it came after studies had been stored, and changes no run.
     trace = file.flag("trace") if "trace" in file.content else False
     choices = {key: file.choice(key, allowed) for key, allowed in _CHOICES.items()}
+    pictures = _read_pictures(file, choices) if "pictures" in file.content else None
+    if pictures is None and choices["draw"] == "published":
+        raise file.wrong("draw", "'new' or 'fixed' without [pictures]")
     floor, oracle = (file.choice(key, METHODS) for key in ("floor", "oracle"))
     datasets, budget = file.names("datasets"), _read_budget(file, choices["sampler"])
     space = file.table("space")
@@ -193,10 +198,10 @@ def _read(file: _Table) -> Study:
     study = Study(
         name=file.text("name"),
         datasets=datasets,
-        methods=tuple(dict.fromkeys([*_read_methods(file), floor, oracle])),
+        methods=tuple(dict.fromkeys([*_read_methods(file, pictures), floor, oracle])),
         floor=floor,
         oracle=oracle,
-        networks=_read_networks(file),
+        networks=_read_networks(file, pictures),
         seed=file.whole("seed", 0),
         recipes=file.flag("recipes"),
         budget=budget,
@@ -212,6 +217,7 @@ def _read(file: _Table) -> Study:
         parameters={name: _read_parameters(table, name) for name, table in parameters.tables().items()},
         trace=trace,
         shown_labels=_read_shown_labels(file, datasets, trace),
+        pictures=pictures,
         **choices,
     )
     if study.sampler in _WHOLE_SAMPLERS:
@@ -223,9 +229,26 @@ def _read(file: _Table) -> Study:
     return study
 
 
-def _read_methods(file: _Table) -> tuple[str, ...]:
-    if file.content["methods"] == "all":  # that can be run on rows of numbers, as studies hold them
-        return tuple(name for name, make in METHODS.items() if not make().requires & {"maps", "views"})
+def _read_pictures(file: _Table, choices: Mapping[str, str]) -> PictureSettings:
+    table = file.table("pictures")
+    table.check_keys([each.name for each in dataclasses.fields(PictureSettings)])
+    if choices["scaling"] != "none":
+        raise file.wrong("scaling", "'none' with [pictures]", "Each network has its own normalisation of pixels.")
+    if not _is_number(table.content["backbone_lr"]) or not table.content["backbone_lr"] >= 0:
+        raise table.wrong("backbone_lr", "a number of at least 0")
+    return PictureSettings(
+        size=table.whole("size", 8),
+        weights=table.text("weights"),
+        precision=table.choice("precision", ("32", "bf16")),
+        backbone_lr=float(table.content["backbone_lr"]),
+        frozen_epochs=table.whole("frozen_epochs", 0),
+        compile=table.flag("compile"),
+    )
+
+
+def _read_methods(file: _Table, pictures: PictureSettings | None) -> tuple[str, ...]:
+    if file.content["methods"] == "all":
+        return tuple(name for name, make in METHODS.items() if pictures or not make().requires & {"maps", "views"})
     if isinstance(file.content["methods"], str):
         raise file.wrong("methods", '"all" or a list of names')
     names = file.names("methods")
@@ -234,9 +257,12 @@ def _read_methods(file: _Table) -> tuple[str, ...]:
     return names
 
 
-def _read_networks(file: _Table) -> tuple[str, ...]:
+def _read_networks(file: _Table, pictures: PictureSettings | None) -> tuple[str, ...]:
     names = file.names("networks")
     for name in names:
+        if pictures:
+            file.check_known("networks", name, BACKBONES)
+            continue
         try:
             network, _ = parse_network(name)
         except ValueError as error:
@@ -247,8 +273,12 @@ def _read_networks(file: _Table) -> tuple[str, ...]:
 
 def _read_budget(table: _Table, sampler: str, base: Budget | None = None) -> Budget:
     """The budget a table states; what it leaves out is that of `base`."""
-    values = dataclasses.asdict(base) if base else {"configurations": None}
+    values: dict[str, Any] = dataclasses.asdict(base) if base else {"configurations": None}
     values |= {key: table.whole(key, 1) for key in _BUDGET_KEYS if key in table.content}
+    if "batch_sizes" in table.content:
+        if sampler != "grid":
+            raise table.wrong("batch_sizes", "left out with a sampler other than 'grid'", "Others take single points.")
+        values["batch_sizes"] = _read_sizes(table)
     budget = Budget(**values)
     configurations = budget.configurations
     if sampler in _WHOLE_SAMPLERS and configurations is not None:
@@ -261,11 +291,18 @@ def _read_budget(table: _Table, sampler: str, base: Budget | None = None) -> Bud
     return budget
 
 
+def _read_sizes(table: _Table) -> tuple[int, ...]:
+    sizes = table.content["batch_sizes"]
+    if not isinstance(sizes, list) or not sizes or not all(map(_BATCH_SIZE.includes, sizes)):
+        raise table.wrong("batch_sizes", f"a list in which each entry is {_BATCH_SIZE.name}")
+    return tuple(sizes)
+
+
 def _read_budgets(file: _Table, datasets: Sequence[str], sampler: str, base: Budget) -> dict[str, Budget]:
     tables = file.table("budget")
     tables.check_keys((), datasets)
     for table in tables.tables().values():
-        table.check_keys((), _BUDGET_KEYS)
+        table.check_keys((), (*_BUDGET_KEYS, "batch_sizes"))
     return {dataset: _read_budget(table, sampler, base) for dataset, table in tables.tables().items()}
 
 
@@ -411,7 +448,7 @@ def _kind_of(default: Any) -> _Kind:
     return _Kind("a text, a number or a list", lambda value: isinstance(value, str | int | float | list))
 
 
-def _stated(budget: Budget) -> dict[str, int]:
+def _stated(budget: Budget) -> dict[str, Any]:
     return {name: value for name, value in dataclasses.asdict(budget).items() if value is not None}
 
 

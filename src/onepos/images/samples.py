@@ -35,8 +35,8 @@ _PASS = 64
 _CPU = torch.device("cpu")
 # Numbers that go through a network at once without gradients, and pictures at most.
 _PASS_NUMBERS, _PASS_PICTURES = 1 << 25, 1024
-# Bytes of pixels after which freed memory is given back to the system.
-_TRIM_EVERY = 1 << 24
+# Bytes of decoded pixels after which freed memory is given back to the system, which can take tens of milliseconds.
+_TRIM_EVERY = 1 << 27
 
 
 class _Pictures:
@@ -75,17 +75,12 @@ class _Pictures:
         return _beside(batches, self.device) if self.device.type == "cuda" else batches
 
     def _batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
-        given = 0
         for index, pixels in self._stream(torch.split(order.cpu(), batch_size)):
             kept = [place for place, row in enumerate(index.tolist()) if row not in self.skipped]
             if len(kept) < len(index):
                 index, pixels = index[kept], pixels[kept]
             if kept:
                 yield index.to(self.device), self._finish(pixels, n_views)
-            given += pixels.nbytes
-            if given >= _TRIM_EVERY:
-                _give_back_freed()
-                given = 0
 
     def to(self, device: torch.device) -> Self:
         """The same pictures, given out on `device`."""
@@ -289,6 +284,7 @@ class ImageFiles(_Pictures):
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # its own, or starting it would take numbers from the loop's
         )
+        given = 0
         for index, decoded in zip(batches, loader, strict=True):
             self.skipped.update(decoded.broken)
             if decoded.broken and self.on_error == "raise":
@@ -296,6 +292,10 @@ class ImageFiles(_Pictures):
                     f"row {decoded.broken[0][0]}: {decoded.broken[0][1]} Or pass on_error='skip' to go on without it."
                 )
             yield index, decoded.pixels
+            given += decoded.pixels.nbytes
+            if given >= _TRIM_EVERY:
+                _give_back_freed()
+                given = 0
 
     def _empty(self) -> list[int]:
         return [round(255 * part) for part in self.normalisation.mean]
