@@ -34,8 +34,13 @@ from onepos.report.tables import MISSING, as_float, percent
 Source = str | os.PathLike[str]
 
 METRIC = "map"
-PAPER_NAMES = {"voc2012-features": "voc", "coco2014-features": "coco"}
+PAPER_NAMES = {"voc2012-features": "voc", "coco2014-features": "coco", "voc-128px": "voc"}
 """What the paper calls the data that a set is made of."""
+
+_TITLES = {
+    "voc-128px": "the 11 540 pictures of PASCAL VOC 2012 at 128 × 128 pixels, 20 labels",
+    "digit-scenes": "6 000 pictures of handwritten digits, 10 labels",
+}
 
 _POINTS = 100.0
 _DIGITS = 2
@@ -84,8 +89,8 @@ def make_image_results(studies: Sequence[StudyResults], variants: Sequence[Study
     for results in studies:
         for dataset in results.study.datasets:
             below = below_table(results, dataset, variants)
-            source = DATASETS.get(dataset)
-            title = f"{dataset}: {source.title}" if source else dataset
+            title = f"{dataset}: {DATASETS[dataset].title if dataset in DATASETS else _TITLES.get(dataset, '')}"
+            title = title.removesuffix(": ")
             sections.append(
                 Section(dataset, title, tuple(each for each in (score_table(results, dataset), below) if each))
             )
@@ -122,8 +127,12 @@ def _study_note(results: StudyResults) -> str:
     )
     networks = ", ".join(study.networks)
     labels = "all labels" if study.selection.labels == "full" else "one label"
+    pictures = study.pictures
+    trained = f"scaling {study.scaling}"
+    if pictures:
+        trained = f"{pictures.size} px, {pictures.weights} weights, all layers trained, precision {pictures.precision}"
     return (
-        f"Study `{study.name}` ({networks}; scaling {study.scaling}; head started at: {study.bias_init}; split "
+        f"Study `{study.name}` ({networks}; {trained}; head started at: {study.bias_init}; split "
         f"{study.split}, single positives {study.draw} in each trial). Per method on {spent}. Epoch and configuration "
         f"are chosen by {_rule(results)} on validation rows with {labels}; test rows are looked at once."
     )
