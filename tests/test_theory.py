@@ -1,0 +1,414 @@
+"""The claims of docs/theory.md, each on a population small enough to enumerate."""
+
+import re
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import root
+
+from onepos.likelihoods import prior_alignment, propensity_likelihood, single_positive_likelihood
+from onepos.losses import nn_pu
+from onepos.metrics import evaluate
+from onepos.priors import estimate_priors
+from onepos.protocol import draw_single_positive
+
+TESTS = Path(__file__).parent
+
+
+class Population:
+    """Rows x of equal weight, each with a chance (X, number of sets) of every label set that is not empty."""
+
+    def __init__(self, n_labels, chance):
+        self.sets = np.array([y for y in product((0, 1), repeat=n_labels) if any(y)], float)
+        self.chance = np.asarray(chance, float)
+        self.size = self.sets.sum(1)
+        self.present = self.chance @ self.sets  # P(y_j = 1 | x)
+        self.shown = self.chance @ (self.sets / self.size[:, None])  # P(γ = j | x), one positive drawn uniformly
+        self.prior, self.frequency = self.present.mean(0), self.shown.mean(0)
+        self.mean_size = (self.chance @ self.size).mean()
+        self.harmonic_size = 1 / (self.chance @ (1 / self.size)).mean()
+
+    @classmethod
+    def random(cls, n_rows=6, n_labels=4, seed=0, concentration=0.3):
+        rng = np.random.default_rng(seed)
+        return cls(n_labels, rng.dirichlet(np.full(2**n_labels - 1, concentration), n_rows))
+
+    @classmethod
+    def of(cls, n_labels, *rows):
+        """Rows given as {set of labels: chance}."""
+        sets = [y for y in product((0, 1), repeat=n_labels) if any(y)]
+        chance = np.zeros((len(rows), len(sets)))
+        for x, row in enumerate(rows):
+            for labels, share in row.items():
+                chance[x, sets.index(tuple(int(j in labels) for j in range(n_labels)))] = share
+        return cls(n_labels, chance)
+
+    @classmethod
+    def independent(cls, scores):
+        """Labels independent given x and given that there is one."""
+        sets = np.array([y for y in product((0, 1), repeat=len(scores[0])) if any(y)])
+        chance = np.array([[np.prod(np.where(y, f, 1 - f)) for y in sets] for f in np.asarray(scores)])
+        return cls(len(scores[0]), chance / chance.sum(1, keepdims=True))
+
+
+def cardinality(shown):
+    """κ̂ of the anchor rule."""
+    return 1 / shown.max(1).mean()
+
+
+def minimise(loss, shape):
+    """The logits at which a sum of losses, each of its own logit and with one minimum, is least: by halving."""
+    low, high = torch.full(shape, -40.0).double(), torch.full(shape, 40.0).double()
+    for _ in range(60):
+        middle = ((low + high) / 2).requires_grad_()
+        (slope,) = torch.autograd.grad(loss(middle), middle)
+        low, high = torch.where(slope < 0, middle.detach(), low), torch.where(slope < 0, high, middle.detach())
+    return low
+
+
+def draw_chances(scores):
+    """P(γ = j) of independent labels with these scores, through the likelihood."""
+    logits = torch.from_numpy(np.asarray(scores)).logit()
+    eye = torch.eye(len(logits), dtype=torch.float64)
+    return torch.exp(-single_positive_likelihood(logits.expand(len(logits), -1), eye)).numpy()
+
+
+# identities of the draw
+
+
+def test_a_draw_shows_each_positive_alike():
+    """E[l_j | y] = y_j/|y|, of the library's own draw."""
+    Y = np.repeat(Population.random().sets.astype(int), 4000, axis=0)
+    shown = draw_single_positive(Y, 0).reshape(-1, 4000, 4).mean(1)
+    wanted = (Y / Y.sum(1, keepdims=True))[::4000]
+    assert np.abs(shown - wanted).max() < 4 * 0.5 / np.sqrt(4000)
+    assert (shown[wanted == 0] == 0).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_prior_is_the_mean_of_the_size_of_the_rows_that_show_the_label(seed):
+    people = Population.random(seed=seed)
+    size_times_shown, shown = np.zeros(4), np.zeros(4)
+    for row in people.chance:
+        for share, y in zip(row, people.sets, strict=True):
+            for j in np.flatnonzero(y):  # γ = j with chance 1/|y|
+                shown[j] += share / y.sum() / len(people.chance)
+                size_times_shown[j] += y.sum() * share / y.sum() / len(people.chance)
+    np.testing.assert_allclose(size_times_shown, people.prior)  # π_j = E[|y|·l_j]
+    np.testing.assert_allclose(shown, people.frequency)
+    # e_j = ρ_j/π_j is the mean of 1/|y| over the positives, and 1/e_j that of |y| over the rows that show the label.
+    joint = people.chance.mean(0)
+    for j in range(4):
+        has = people.sets[:, j] == 1
+        inverse = (joint[has] / people.size[has]).sum() / joint[has].sum()
+        assert people.frequency[j] / people.prior[j] == pytest.approx(inverse)
+    assert (people.frequency <= people.prior).all()
+    assert people.frequency.sum() == pytest.approx(1)
+    assert people.prior.sum() == pytest.approx(people.mean_size)
+
+
+def test_one_factor_for_all_labels_needs_sizes_that_do_not_depend_on_the_label():
+    """π = κ·ρ where all rows have two labels; not where label 2 comes alone and the others in threes."""
+    alike = Population.of(4, {(0, 1): 0.7, (2, 3): 0.3}, {(0, 2): 1.0})
+    np.testing.assert_allclose(alike.mean_size * alike.frequency, alike.prior)
+    apart = Population.of(4, {(2,): 0.5, (0, 1, 3): 0.5})
+    np.testing.assert_allclose(apart.prior, 0.5)
+    np.testing.assert_allclose(apart.mean_size * apart.frequency, [1 / 3, 1 / 3, 1, 1 / 3])
+
+
+# the anchor
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_label_is_drawn_more_often_than_one_over_the_size(seed):
+    people = Population.random(seed=seed)
+    inverse_size = people.chance @ (1 / people.size)
+    assert (people.shown <= inverse_size[:, None] + 1e-12).all()
+    certain = Population(4, people.chance * people.sets[:, 0])  # only sets that hold label 0
+    certain = Population(4, certain.chance / certain.chance.sum(1, keepdims=True))
+    np.testing.assert_allclose(certain.shown[:, 0], certain.chance @ (1 / certain.size))
+    assert cardinality(certain.shown) == pytest.approx(certain.harmonic_size)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_anchor_bounds_the_harmonic_size_from_above_and_coarser_is_looser(seed):
+    people = Population.random(seed=seed)
+    pairs = np.repeat(people.shown.reshape(3, 2, 4).mean(1), 2, axis=0)  # sees only which pair a row belongs to
+    nothing = np.repeat(people.shown.mean(0, keepdims=True), 6, axis=0)
+    fine, coarse, blind = (cardinality(shown) for shown in (people.shown, pairs, nothing))
+    assert people.harmonic_size <= fine <= coarse <= blind == pytest.approx(1 / people.frequency.max())
+
+
+def test_anchor_may_lie_on_either_side_of_the_mean_size():
+    """It aims at the harmonic mean, which is below; uncertainty pushes it up."""
+    sure = Population.of(4, {(0,): 1.0}, {(0, 1, 2): 1.0})
+    assert cardinality(sure.shown) == pytest.approx(1.5)
+    assert sure.mean_size == 2
+    unsure = Population.of(4, {(0,): 0.25, (1,): 0.25, (2,): 0.25, (3,): 0.25})
+    assert cardinality(unsure.shown) == pytest.approx(4)
+    assert unsure.mean_size == 1
+    np.testing.assert_allclose(Population.of(4, {(0, 1, 2, 3): 1.0}).shown, unsure.shown)  # here 4 is right
+
+
+def test_an_overconfident_classifier_breaks_the_anchor_bound():
+    people = Population.of(3, {(0, 1): 0.9, (1, 2): 0.1}, {(0, 1, 2): 1.0})
+    sharp = people.shown**4 / (people.shown**4).sum(1, keepdims=True)
+    assert cardinality(people.shown) >= people.harmonic_size
+    sharpest = people.shown**40 / (people.shown**40).sum(1, keepdims=True)
+    assert cardinality(sharpest) < cardinality(sharp)
+    assert cardinality(sharpest) < people.harmonic_size
+
+
+def test_a_draw_that_is_not_uniform_breaks_identity_and_bound():
+    """Always the first label: γ is certain, though rows have two; weights that are known mend the identity."""
+    people = Population.of(3, {(0, 1): 1.0}, {(0, 2): 0.5, (1, 2): 0.5})
+    always_first = np.array([people.chance[x] @ np.eye(3)[people.sets.argmax(1)] for x in range(2)])
+    frequency = always_first.mean(0)
+    assert np.abs(people.mean_size * frequency - people.prior).max() > 0.5  # E[|y|·l] is not π
+    assert cardinality(always_first) < people.harmonic_size == 2
+    assert (frequency <= people.prior).all()  # true of any draw from the positives
+
+    salience = np.array([5.0, 2.0, 1.0])
+    total = people.sets @ salience
+    shown = people.chance @ (people.sets * salience / total[:, None])
+    assert not np.allclose(people.mean_size * shown.mean(0), people.prior)
+    mended = (people.chance @ (total[:, None] / salience * (people.sets * salience / total[:, None]))).mean(0)
+    np.testing.assert_allclose(mended, people.prior)
+
+
+# what one positive can tell
+
+
+def test_two_label_distributions_with_one_draw():
+    """One of two labels, or both: γ is a fair coin in both; the priors differ by a factor of two."""
+    either, both = Population.of(2, {(0,): 0.5, (1,): 0.5}), Population.of(2, {(0, 1): 1.0})
+    np.testing.assert_allclose(either.shown, both.shown)
+    np.testing.assert_allclose(either.prior, 0.5)
+    np.testing.assert_allclose(both.prior, 1)
+
+
+SCORES = np.array([0.9, 0.5, 0.2, 0.05])
+
+
+def same_draw(condition):
+    """Scores of independent labels that are drawn as often as SCORES, and for which condition(scores) is 0."""
+
+    def miss(logits):
+        other = 1 / (1 + np.exp(-logits))
+        return np.r_[(draw_chances(other) - draw_chances(SCORES))[1:], condition(other)]
+
+    found = root(miss, np.log(SCORES), tol=1e-12)
+    assert found.success
+    return 1 / (1 + np.exp(-found.x))
+
+
+@pytest.mark.parametrize("total", [0.2, 0.8, 1.8])
+def test_independent_labels_of_another_scale_have_the_same_likelihood(total):
+    """A family with one parameter per row; not even the ratios of its scores are the same, their order is."""
+    other = same_draw(lambda scores: scores.sum() - total)
+    assert other.sum() == pytest.approx(total) != SCORES.sum()
+    np.testing.assert_allclose(draw_chances(other), draw_chances(SCORES), atol=1e-9)
+    assert abs(other[0] / other[1] / (SCORES[0] / SCORES[1]) - 1) > 0.02
+    assert (np.argsort(other) == np.argsort(SCORES)).all()
+
+
+def test_anchor_takes_the_largest_scale_of_a_row():
+    """Where the top label is all but certain, the family ends, and there 1/max P(γ = j) is the harmonic size."""
+    rule = 1 / draw_chances(SCORES).max()
+    end = same_draw(lambda scores: scores[0] - (1 - 1e-6))
+    others = [same_draw(lambda scores, total=total: scores.sum() - total) for total in (0.2, 0.8, SCORES.sum(), 1.8)]
+    sizes = [Population.independent([scores]).harmonic_size for scores in others]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] < rule
+    assert Population.independent([end]).harmonic_size == pytest.approx(rule, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_order_within_a_row_is_that_of_the_draw_if_labels_are_independent(seed):
+    scores = np.random.default_rng(seed).uniform(0.01, 0.99, 7)
+    assert (np.argsort(draw_chances(scores)) == np.argsort(scores)).all()
+
+
+def test_order_within_a_row_may_turn_if_labels_depend_on_each_other():
+    people = Population.of(4, {(0,): 0.4, (1, 2, 3): 0.6})
+    assert people.present[0, 0] < people.present[0, 1]
+    assert people.shown[0, 0] > people.shown[0, 1]
+
+
+def test_truth_is_stationary_for_the_draw_if_labels_are_independent():
+    def slope(people, scores):
+        logits = torch.from_numpy(scores).logit().requires_grad_()
+        costs = [single_positive_likelihood(logits, torch.eye(4).expand(1, 4, 4)[:, j]) for j in range(4)]
+        expected = (torch.stack(costs, 1) * torch.from_numpy(people.shown)).sum()
+        return torch.autograd.grad(expected, logits)[0].abs().max().item()
+
+    scores = np.array([[0.9, 0.5, 0.2, 0.05]])
+    assert slope(Population.independent(scores), scores) < 1e-9
+    dependent = Population.of(4, {(0,): 0.4, (1, 2, 3): 0.6})
+    assert slope(dependent, dependent.present) > 0.05
+
+
+def test_priors_do_not_fix_the_scale_of_each_row():
+    """Labels of equal score are drawn alike at any scale, so only the mean over the rows is told apart."""
+    prior, observed = torch.tensor([0.5, 0.5]).double(), torch.eye(2).double()
+
+    def parts(scores):
+        logits = torch.tensor(scores).double()[:, None].expand(2, 2).logit()
+        return single_positive_likelihood(logits, observed), prior_alignment(logits, prior)
+
+    same, other, wrong = parts([0.5, 0.5]), parts([0.2, 0.8]), parts([0.1, 0.1])
+    np.testing.assert_allclose(same[0], other[0])
+    np.testing.assert_allclose(same[1], other[1])
+    np.testing.assert_allclose(same[0], wrong[0])
+    assert (wrong[1] > same[1] + 0.1).all()
+
+
+def test_alignment_of_small_batches_is_an_upper_bound():
+    logits = torch.tensor([[-3.0], [-1.0], [0.0], [2.0]]).double()
+    prior = logits.sigmoid().mean(0)
+    means = [
+        np.mean([prior_alignment(logits[list(rows)], prior).item() for rows in combinations(range(4), size)])
+        for size in (1, 2, 3, 4)
+    ]
+    assert means == sorted(means, reverse=True)
+    assert means[0] > means[3] + 0.1
+
+
+# what a loss is least at
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0], ids=["Eq. (7)", "Eq. (8)"])
+def test_absolute_loss_is_least_at_hard_scores(shift):
+    """All scores but at most one are 0 or 1, with the true prior and all positives known."""
+    present = np.array([0.9, 0.7, 0.4, 0.1])
+    prior = present.mean()
+    scores = np.array(list(product(np.linspace(0, 1, 21), repeat=4)))
+    with np.errstate(divide="ignore"):
+        shifted = 1 / (1 + (1 / scores - 1) * np.exp(shift * (1 - prior)))  # σ(g − λ(1−π))
+    risk = 2 * ((1 - shifted) * present).mean(1) + np.abs(scores.mean(1) - prior)  # Eq. (8)
+    best = scores[risk.argmin()]
+    assert ((best > 0) & (best < 1)).sum() <= 1
+    assert risk.min() < risk[np.abs(scores - present).max(1) < 1e-9] - 0.05  # the truth costs more
+    np.testing.assert_array_equal(best[[0, 3]], [1, 0])
+
+    linear = 2 * ((1 - scores) * present).mean(1) + scores.mean(1) - prior  # Eq. (5), without the bars
+    np.testing.assert_array_equal(scores[linear.argmin()], present > 0.5)
+
+
+def expected_propensity_loss(people, propensity):
+    # The loss is linear in the label, so its mean over the draw is its value at the soft target P(γ = j | x).
+    shown, propensity = torch.from_numpy(people.shown), torch.as_tensor(propensity)
+    return lambda logits: propensity_likelihood(logits, shown, propensity).sum()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_propensity_likelihood_is_least_at_the_truth(seed):
+    """With the propensity of each row and label, E[1/|y| | x, y_j = 1], for any population."""
+    people = Population.random(seed=seed, concentration=1)
+    logits = minimise(expected_propensity_loss(people, people.shown / people.present), people.present.shape)
+    np.testing.assert_allclose(logits.sigmoid(), people.present, atol=1e-5)
+
+
+def test_exact_priors_suffice_where_all_rows_are_of_one_size():
+    """e_j = ρ_j/π_j is then the propensity of every row."""
+    people = Population.of(4, {(0, 1): 0.7, (2, 3): 0.3}, {(0, 2): 0.2, (1, 2): 0.5, (0, 3): 0.3})
+    logits = minimise(expected_propensity_loss(people, people.frequency / people.prior), (2, 4))
+    np.testing.assert_allclose(logits.sigmoid(), people.present, atol=1e-5)
+
+
+def test_exact_priors_scale_each_row_by_its_size_elsewhere():
+    """The minimiser is P(γ = j | x)/e_j, cut at 1: too high where rows are small, too low where they are large."""
+    people = Population.of(3, {(0,): 0.5, (1,): 0.5}, {(0, 1, 2): 0.5, (2,): 0.5})
+    e = people.frequency / people.prior
+    scores = minimise(expected_propensity_loss(people, e), (2, 3)).sigmoid().numpy()
+    np.testing.assert_allclose(scores, np.minimum(people.shown / e, 1), atol=1e-4)
+    assert scores[0, 0] > people.present[0, 0] + 0.1
+    assert scores[1, 0] < people.present[1, 0] - 0.1
+
+
+def test_nn_pu_is_least_where_the_propensity_likelihood_is():
+    people = Population.random(seed=1, concentration=1)
+    e = people.frequency / people.prior
+    inside = people.shown / e
+    assert (inside < 1).all()
+    logits = torch.from_numpy(inside).logit().requires_grad_()
+    prior, frequency = torch.from_numpy(people.prior), torch.from_numpy(people.frequency)
+    risk = nn_pu(logits, torch.from_numpy(people.shown), prior, frequency)
+    (slope,) = torch.autograd.grad(risk.sum(), logits)
+    np.testing.assert_allclose(slope, 0, atol=1e-12)
+    found = minimise(expected_propensity_loss(people, e), inside.shape)
+    np.testing.assert_allclose(found.sigmoid(), inside, atol=1e-5)
+
+
+# a wrong scale
+
+
+def test_a_wrong_cardinality_scales_all_scores_alike():
+    people = Population.random(seed=0, concentration=1)
+    truth = people.shown / people.present
+    for factor in (0.5, 0.8, 1.3):  # κ̂/κ
+        scores = (
+            minimise(expected_propensity_loss(people, np.minimum(truth / factor, 1)), truth.shape).sigmoid().numpy()
+        )
+        reachable = np.maximum(factor * people.present, people.shown)  # no propensity is above 1
+        np.testing.assert_allclose(scores, np.minimum(reachable, 1), atol=1e-4)
+
+
+RANKING = ["ranking_loss", "one_error", "coverage", "average_precision", "map"]
+
+
+def test_scale_moves_decisions_and_not_the_ranking():
+    rng = np.random.default_rng(0)
+    present = rng.uniform(0.05, 0.7, (60, 5))
+    Y = (rng.random((60, 5)) < present).astype(int)
+    right, low = (
+        evaluate(Y, scores, names=[*RANKING, "hamming_loss", "micro_f1"]) for scores in (present, present / 2)
+    )
+    assert {name: right[name] for name in RANKING} == {name: low[name] for name in RANKING}
+    assert low["hamming_loss"] > right["hamming_loss"]
+    assert low["micro_f1"] == 0 < right["micro_f1"]
+    cut = evaluate(Y, np.minimum(3 * present, 1), names=RANKING)  # labels that tie at 1 are no longer ranked
+    assert cut["average_precision"] < right["average_precision"]
+
+
+def test_a_scale_per_label_moves_rows_and_not_columns():
+    rng = np.random.default_rng(0)
+    present = rng.uniform(0.05, 0.7, (60, 5))
+    Y = (rng.random((60, 5)) < present).astype(int)
+    right, bent = (evaluate(Y, scores, names=RANKING) for scores in (present, present * [0.2, 1, 0.6, 1.3, 0.4]))
+    assert right["map"] == bent["map"]
+    assert bent["average_precision"] < right["average_precision"]
+
+
+# the paper's estimator
+
+
+@pytest.mark.parametrize(("n_observed", "estimate"), [(4, 0.43), (26, 0.43), (28, 0.05), (60, 0.05)])
+def test_few_positives_make_the_estimator_choose_too_wide_a_bin(n_observed, estimate):
+    """2000 rows, π = 0.05; a pure bin holds half the positives, the next one the rest and 40 % of the negatives.
+
+    The pure bin gives π exactly and is chosen once (1+τ)(ε_n + ε_nj)(1/0.5 − 1) < 0.4·0.95, from n_j = 27 on.
+    """
+    score = np.r_[np.full(50, 2.0), np.full(50, 1.0), np.full(760, 1.0), np.full(1140, 0.0)]
+    observed = np.zeros(2000, int)
+    observed[: n_observed // 2] = observed[50 : 50 + n_observed // 2] = 1
+    got = estimate_priors(score[:, None], observed[:, None])
+    assert got.prior[0] == pytest.approx(estimate)
+    width = np.sqrt(np.log(400) / 2 / 2000) + np.sqrt(np.log(400) / 2 / n_observed)
+    assert (1.01 * width * (1 / 0.5 - 1) > 0.4 * 0.95) == (estimate > 0.05)
+
+
+# the page
+
+
+def test_every_test_the_page_names_exists():
+    named = set(re.findall(r"`(test_\w+)`", (TESTS.parent / "docs" / "theory.md").read_text(encoding="utf-8")))
+    files = [TESTS / name for name in ("test_theory.py", "test_likelihoods.py", "test_losses.py")]
+    real = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE)}
+    assert named <= real
+    assert {name for name in re.findall(r"^def (test_\w+)", files[0].read_text("utf-8"), re.MULTILINE)} - named == {
+        "test_every_test_the_page_names_exists"
+    }
