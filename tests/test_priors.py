@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from onepos import priors
-from onepos.priors import _count_torch, estimate_priors, match_thresholds
+from onepos.priors import best_bin, estimate_priors, match_thresholds
+from onepos.priors.best_bin import _count_torch
 
 
 def exhaustive(scores, observed, delta=0.01, tau=0.01):
@@ -165,7 +165,7 @@ def test_inputs_are_left_alone():
     [
         (np.ones((3, 2)), [0, 1, 0], {"delta": 0}, "delta must lie strictly between 0 and 1; got 0"),
         (np.ones((3, 2)), [0, 1, 0], {"tau": 2}, "tau must lie between 0 and 1; got 2"),
-        (np.ones((3, 2)), [0, 1, 0], {"estimator": "bbee"}, "estimator must be 'bbe'; got 'bbee'"),
+        (np.ones((3, 2)), [0, 1, 0], {"estimator": "bbee"}, "must be one of .* got 'bbee'. Did you mean 'bbe'"),
         (np.ones((0, 2)), [], {}, "scores must be a matrix with a row per sample"),
         (np.ones(3), [0, 1, 0], {}, "scores must be a matrix with a row per sample"),
         (np.ones((3, 2)), np.eye(4)[:, :2], {}, "scores and observed must agree in shape"),
@@ -204,8 +204,8 @@ def test_threads_change_nothing(monkeypatch):
     rng = np.random.default_rng(5)
     scores, observed = rng.integers(0, 50, (400, 70)).astype(np.float32), rng.integers(-1, 70, 400)
     alone = estimate_priors(scores, observed)
-    monkeypatch.setattr(priors, "_LARGE", 1)
-    monkeypatch.setattr(priors, "_threads", lambda: 3)
+    monkeypatch.setattr(best_bin, "_LARGE", 1)
+    monkeypatch.setattr(best_bin, "_threads", lambda: 3)
     together = estimate_priors(scores, observed)
     for each in dataclasses.fields(alone):
         np.testing.assert_array_equal(getattr(alone, each.name), getattr(together, each.name))

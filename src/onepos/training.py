@@ -474,6 +474,7 @@ def make_view(
         features=lambda: _pass(learner, samples, learner.embed, precision),
         logits=lambda: predict_logits(learner, samples, precision),
         validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,
+        is_tabular="views" not in samples.offers,
     )
 
 

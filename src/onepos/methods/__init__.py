@@ -11,6 +11,7 @@ from onepos.methods.an import AN
 from onepos.methods.an_ls import ANLS
 from onepos.methods.boostlu import BoostLU
 from onepos.methods.crisp import CRISP
+from onepos.methods.crisp_plus import CRISPPlus
 from onepos.methods.em import EM
 from onepos.methods.em_apl import EMAPL
 from onepos.methods.epr import EPR
@@ -45,6 +46,7 @@ METHODS: dict[str, Callable[..., Method]] = {
     "crisp": CRISP,
     "crisp-3ep": partial(CRISP, every=3),
     "crisp-val": partial(CRISP, prior="validation"),
+    "crisp-plus": CRISPPlus,
 }
 
 
@@ -78,6 +80,7 @@ __all__ = [
     "SMILE",
     "WAN",
     "BoostLU",
+    "CRISPPlus",
     "Full",
     "LargeLoss",
     "make_method",

@@ -22,19 +22,16 @@ from __future__ import annotations
 import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from onepos.priors.estimate import FloatArray, IntArray, PriorEstimate
 from onepos.protocol import as_indicator
 
 if TYPE_CHECKING:
     import torch
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # Columns sorted at a time. Reading a C-ordered matrix column by column touches every cache line c times, so
 # a block is transposed first; the extra memory stays at block/c of the matrix.
@@ -47,74 +44,12 @@ _LARGE = 1 << 20
 _SMALL = 1 << 20
 
 
-@dataclass(frozen=True)
-class PriorEstimate:
-    """Class priors with what the data can say about their error; every array has one entry per label.
-
-    Attributes:
-        prior: π̂; NaN for a label nobody observed.
-        lower: Lower end of the interval, see `estimate_priors`; NaN for a label nobody observed.
-        upper: Upper end of the interval.
-        n_positive: Observed positives n_j.
-        reliable: Whether n_j meets the condition of the theorem, n_j ≥ 2·ln(4/δ) / q̂ᵖ(ẑ)².
-        n_effective: Positives in the bin the estimate rests on, n_j·q̂ᵖ(ẑ).
-        threshold: The score ẑ that bounds this bin from below.
-    """
-
-    prior: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    n_positive: IntArray
-    reliable: npt.NDArray[np.bool_]
-    n_effective: FloatArray
-    threshold: FloatArray
-
-
-def estimate_priors(
-    scores: Any,
-    observed: Any,
-    *,
-    delta: float = 0.01,
-    tau: float = 0.01,
-    estimator: str = "bbe",
-) -> PriorEstimate:
-    """Estimate P(label = 1) of every label from scores and one observed positive per row.
-
-    **What the interval means.** By the Dvoretzky-Kiefer-Wolfowitz inequality, q̂ and q̂ᵖ are within ε_n and
-    ε_nj of their expectations at all thresholds at once, with probability at least 1 − δ. On that event
-    r = q(ẑ)/qᵖ(ẑ) lies in [(q̂−ε_n)/(q̂ᵖ+ε_nj), (q̂+ε_n)/(q̂ᵖ−ε_nj)]: the form of Theorem 4.1 with its
-    constants solved exactly instead of bounded. Since r = π + (1−π)·qⁿ(ẑ)/qᵖ(ẑ) ≥ π,
-
-    - `upper` ≥ π holds for any scores whatever;
-    - `lower` ≤ π needs the rows scored above ẑ to be (almost) all positives, qⁿ(ẑ) ≈ 0. No data without full
-      labels can check this; a weak classifier breaks it, and π̂ is then too high.
-
-    It is assumed that the scores do not depend on these rows (scores of the rows a network was trained on
-    do: the more it has memorised, the further π̂ falls towards n_j/n) and that S_j is a sample of the rows
-    with label j. A uniform draw of one label per row favours rows with few labels, so the second holds only
-    if label j is independent of the number of labels. `lower` never falls below n_j/n, which is certain for
-    these rows. The guarantee is per label, not for all labels together.
-
-    Args:
-        scores: (n, c) array or tensor on any device, larger means more likely; any increasing transform of a
-            column leaves the answer as it is.
-        observed: (n, c) 0/1 array or tensor, or a vector of n label indices with −1 for none.
-        delta: δ, the probability with which an interval may miss.
-        tau: τ, weight of the confidence term in the choice of ẑ.
-        estimator: Only "bbe", the paper's best-bin estimator.
-
-    Example:
-        >>> import numpy as np
-        >>> scores = np.array([[0.9], [0.8], [0.7], [0.2], [0.1], [0.0]])
-        >>> estimate_priors(scores, np.array([0, 0, -1, -1, -1, -1])).prior   # 2 of the top 2 were observed
-        array([0.33333333])
-    """
-    if estimator != "bbe":
-        raise ValueError(f"estimator must be 'bbe'; got {estimator!r}. Leave it out to use 'bbe'.")
+def best_bin_priors(scores: Any, observed: Any, delta: float, tau: float) -> PriorEstimate:
+    """Eq. (2); what its interval means is told by `estimate_priors`."""
     check_parameters(delta, tau)
-    values = _read_scores(scores)
+    values = read_scores(scores)
     n, c = values.shape
-    rows, labels = _find_positives(observed, (n, c))
+    rows, labels = find_positives(observed, (n, c))
     at_least = (
         _count_numpy(values, rows, labels) if isinstance(values, np.ndarray) else _count_torch(values, rows, labels)
     )
@@ -135,43 +70,8 @@ def estimate_priors(
     # Deviation: Theorem 4.1 prints n_j ≥ 2·ln(4/δ)/qᵖ(z*), its proof needs and uses qᵖ(z*)²; the proof is followed,
     # with the unknown qᵖ(z*) replaced by q̂ᵖ(ẑ).
     reliable[known] = n_positive[known] * q_pos**2 >= 2 * math.log(4 / delta)
-    return PriorEstimate(prior, lower, upper, n_positive, reliable, n_effective, threshold)
-
-
-def match_thresholds(scores: npt.ArrayLike, prior: npt.ArrayLike) -> FloatArray:
-    """Per label the threshold above which lie the share π_j of these rows with the highest scores, (c,).
-
-    It lies halfway between the last score above and the first below, so that rows not seen before fall to either
-    side alike. Tied scores are kept together: the label gets as few rows more or less as ties allow. NaN where the
-    prior is unknown.
-
-    Args:
-        scores: (n, c), larger means more likely.
-        prior: (c,) share of rows to lie above.
-
-    Example:
-        >>> match_thresholds([[0.9], [0.7], [0.3], [0.1]], [0.5])
-        array([0.5])
-    """
-    ordered = -np.sort(-np.asarray(scores, np.float64), axis=0)  # (n, c), falling
-    share = np.asarray(prior, np.float64)
-    n, c = ordered.shape
-    count = np.clip(np.rint(np.nan_to_num(share) * n), 0, n).astype(np.int64)
-    edges = np.vstack([np.full(c, np.inf), ordered, np.full(c, -np.inf)])
-    above, below = edges[count, np.arange(c)], edges[count + 1, np.arange(c)]
-    middle = np.where(np.isinf(above), below, np.where(np.isinf(below), above - 1, (above + below) / 2))
-    # Where a tie straddles the line, all of it goes to the side that comes nearer to the wanted count.
-    with_tie, without = (ordered >= middle).sum(0), (ordered > middle).sum(0)
-    take_all = (above == below) & (with_tie - count < count - without)
-    return np.where(np.isnan(share), np.nan, np.where(take_all, np.nextafter(middle, -np.inf), middle))
-
-
-def make_thresholds(threshold: float | str, probability: FloatArray, prior: FloatArray) -> FloatArray:
-    """One threshold per label, (c,): the same number for all, or with "prior" matched to the class priors."""
-    if threshold != "prior":
-        return np.full(probability.shape[1], float(threshold))
-    matched = match_thresholds(probability, prior)
-    return np.where(np.isnan(matched), 0.5, matched)  # an unknown prior can not be matched
+    total = float(np.nansum(prior))
+    return PriorEstimate(prior, lower, upper, n_positive, reliable, n_effective, threshold, cardinality=total)
 
 
 def check_parameters(delta: float, tau: float) -> None:
@@ -182,7 +82,7 @@ def check_parameters(delta: float, tau: float) -> None:
         raise ValueError(f"tau must lie between 0 and 1; got {tau}. The paper uses 0.01.")
 
 
-def _read_scores(scores: Any) -> Any:
+def read_scores(scores: Any) -> Any:
     """A matrix of floats: a NumPy array, or the tensor itself where it lives on an accelerator."""
     torch = sys.modules.get("torch")  # a tensor can only come from someone who imported torch
     if torch is not None and isinstance(scores, torch.Tensor):
@@ -201,7 +101,7 @@ def _read_scores(scores: Any) -> Any:
     return values
 
 
-def _find_positives(observed: Any, shape: tuple[int, int]) -> tuple[IntArray, IntArray]:
+def find_positives(observed: Any, shape: tuple[int, int]) -> tuple[IntArray, IntArray]:
     """Row and label of each observed positive, label by label."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(observed, torch.Tensor):

@@ -1,0 +1,247 @@
+"""Priors from held-out probabilities of the observed label, against plain loops, their laws, and their doors."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from onepos.priors import ESTIMATORS, estimate_priors
+from onepos.protocol import draw_single_positive
+
+HELD_OUT = ESTIMATORS[1:]
+
+
+def random_case(seed=0, n=120, c=6):
+    """Any probabilities and any observed labels; the last label is never observed."""
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.full(c, 0.5), n), rng.integers(0, c - 1, n)
+
+
+def world(seed=0, n=3000, c=8):
+    """Full labels that the features determine: the observed label is noise, P(γ = j | x) = y_j/|y|."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, c)) < np.linspace(0.6, 0.05, c)).astype(np.uint8)
+    Y = Y[Y.any(1)]
+    return Y, draw_single_positive(Y, seed), Y / Y.sum(1, keepdims=True)
+
+
+def naive(scores, label, estimator):
+    """The formulas of the module's docstring, label by label and row by row, before clipping."""
+    n, c = scores.shape
+    count = [sum(int(g == j) for g in label) for j in range(c)]
+    peak = [max(row) for row in scores]
+    best = estimate_priors(scores, label).prior
+    lower = sum(sum((s / m) ** 3 for s in row) for row, m in zip(scores, peak, strict=True)) / n
+    upper = max(lower, 1 / sum((k / n) ** 2 / b for k, b in zip(count, best, strict=True) if k > 0))
+    anchor = 1 / (sum(peak) / n)
+    mean_size = sum(1 / m for m in peak) / n
+    mean = sum(count) / c
+    noise = min(1, mean / (sum((k - mean) ** 2 for k in count) / c))
+    proportion = []
+    for j in range(c):
+        rows = [i for i in range(n) if label[i] == j]
+        weight = (sum(1 / peak[i] / mean_size for i in rows) + 5) / (len(rows) + 5)
+        calm = (1 - noise) * count[j] + noise * mean
+        proportion.append(count[j] if estimator == "anchor" else weight * (calm if count[j] else min(calm, 0.5)))
+    scale = anchor if estimator in ("anchor", "reweighted") else upper**0.6 * lower**0.4
+    return np.array([scale * p / sum(proportion) for p in proportion]), math.log(max(upper, anchor) / lower)
+
+
+@pytest.mark.parametrize("estimator", ["anchor", "reweighted", "bracket"])
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_the_formulas(estimator, seed):
+    scores, label = random_case(seed, n=300)
+    estimate = estimate_priors(scores, label, estimator=estimator)
+    expected, _ = naive(scores, label, estimator)
+    np.testing.assert_allclose(estimate.prior[:-1], expected[:-1], rtol=1e-6)
+    assert np.isnan(estimate.prior[-1]), "nobody observed it"
+    np.testing.assert_allclose(estimate.cardinality, expected.sum(), rtol=1e-6)
+
+
+def test_shrinkage_lies_between_its_two_sides():
+    scores, label = random_case(n=2000)
+    side, other = (estimate_priors(scores, label, estimator=name) for name in ("bracket", "bbe"))
+    mixed = estimate_priors(scores, label, estimator="shrinkage").prior
+    low, high = np.minimum(side.prior, other.prior), np.maximum(side.prior, other.prior)
+    assert other.reliable[:-1].all()
+    assert ((low < mixed) & (mixed < high))[:-1].all()
+
+
+def test_shrinkage_leaves_out_what_is_unreliable():
+    scores, label = random_case(n=40)
+    side, other = (estimate_priors(scores, label, estimator=name) for name in ("bracket", "bbe"))
+    assert not other.reliable.any()
+    np.testing.assert_array_equal(estimate_priors(scores, label, estimator="shrinkage").prior, side.prior)
+
+
+def test_finds_the_truth_where_labels_are_certain():
+    """Then as many labels tie as the row has; the anchor rule finds the harmonic mean of their number."""
+    Y, observed, scores = world()
+    truth = Y.mean(0)
+    estimate = estimate_priors(scores, observed, estimator="bracket")
+    assert np.abs(estimate.prior - truth).sum() / truth.sum() < 0.1
+    np.testing.assert_allclose(estimate.cardinality, truth.sum(), rtol=1e-6)
+    assert estimate.warning == ""
+    anchor = estimate_priors(scores, observed, estimator="anchor")
+    np.testing.assert_allclose(anchor.cardinality, 1 / np.mean(1 / Y.sum(1)), rtol=1e-6)
+
+
+def test_reweighting_repairs_the_proportions():
+    """A label that comes with many others is drawn too seldom."""
+    rng = np.random.default_rng(0)
+    lonely = rng.random(4000) < 0.5
+    Y = np.zeros((4000, 5), np.uint8)
+    Y[lonely, 0] = 1
+    Y[~lonely, 1:] = 1
+    observed, scores = draw_single_positive(Y, 0), Y / Y.sum(1, keepdims=True)
+    kappa = Y.sum(1).mean()
+    plain, corrected = (
+        estimate_priors(scores, observed, estimator=name, known_cardinality=kappa).prior
+        for name in ("anchor", "reweighted")
+    )
+    assert plain[0] > 0.99, "observed in half of the rows, as often as the other four together"
+    np.testing.assert_allclose(corrected, 0.5, atol=0.07)
+
+
+@pytest.mark.parametrize("estimator", HELD_OUT)
+@pytest.mark.parametrize("kappa", [1.0, 2.5, 5.0])
+def test_known_cardinality_is_kept(estimator, kappa):
+    scores, label = random_case()
+    estimate = estimate_priors(scores, label, estimator=estimator, known_cardinality=kappa)
+    np.testing.assert_allclose(estimate.cardinality, kappa, rtol=1e-6)
+    assert kappa - kappa / len(label) <= np.nansum(estimate.prior) <= kappa + 1e-6, (
+        "the rest is the label nobody observed"
+    )
+    assert estimate.cardinality_interval == (kappa, kappa)
+    share = np.bincount(label, minlength=6)[:-1] / len(label)
+    assert (estimate.prior[:-1] >= share - 1e-9).all()
+    assert (estimate.prior[:-1] <= 1).all()
+
+
+def test_intervals_cover_and_tighten():
+    """Certain labels, rare ones among them: 90 % intervals hold at least eight times in ten; knowing κ narrows them."""
+    inside, width = [], []
+    for seed in range(10):
+        Y, observed, scores = world(seed, n=400)
+        truth = Y.mean(0)
+        for options in ({}, {"known_cardinality": truth.sum()}):
+            estimate = estimate_priors(scores, observed, estimator="bracket", **options)
+            inside += [(estimate.lower <= truth) & (truth <= estimate.upper)]
+            width += [np.log(estimate.upper / estimate.lower).mean()]
+            assert (estimate.lower <= estimate.prior).all()
+            assert (estimate.prior <= estimate.upper).all()
+    assert np.mean(inside) >= 0.8
+    assert all(told < untold for untold, told in zip(width[::2], width[1::2], strict=True))
+
+
+def test_levels_nest():
+    scores, label = random_case()
+    found = [estimate_priors(scores, label, estimator="bracket", level=level) for level in (0.5, 0.9, 0.99)]
+    for narrow, wide in pairwise(found):
+        np.testing.assert_array_equal(narrow.prior, wide.prior)
+        assert (wide.lower[:-1] <= narrow.lower[:-1]).all()
+        assert (wide.upper[:-1] >= narrow.upper[:-1]).all()
+
+
+def test_a_classifier_without_a_clue_brings_the_warning():
+    Y = (np.random.default_rng(0).random((3000, 60)) < 0.6 / np.arange(1, 61) ** 0.6).astype(np.uint8)
+    Y = Y[Y.any(1)]
+    observed = draw_single_positive(Y, 0)
+    scores = np.tile(observed.mean(0), (len(Y), 1))
+    blind = estimate_priors(scores, observed, estimator="bracket")
+    assert "Give known_cardinality, or about 50 fully labelled rows" in blind.warning
+    assert not blind.reliable.any()
+    low, high = blind.cardinality_interval
+    assert low < Y.sum(1).mean() < high
+    assert estimate_priors(scores, observed, estimator="bracket", known_cardinality=5).warning == ""
+    told = estimate_priors(scores, observed, estimator="bracket", labelled=Y[:50])
+    assert told.warning == ""
+    assert abs(told.cardinality / Y.sum(1).mean() - 1) < 0.15
+
+
+def test_labelled_rows_weigh_as_the_formula_says():
+    scores, label = random_case(n=300)
+    complete = (np.random.default_rng(1).random((40, 6)) < 0.5).astype(np.uint8)
+    plain = estimate_priors(scores, label, estimator="bracket")
+    told = estimate_priors(scores, label, estimator="bracket", labelled=complete)
+
+    error = 0.12 + 0.28 * naive(scores, label, "bracket")[1]
+    size = complete.sum(1)
+    precision, of_rows = error**-2, 40 * size.mean() ** 2 / size.var(ddof=1)
+    kappa = (precision + of_rows) / (precision / plain.cardinality + of_rows / size.mean())
+    scaled = plain.prior * kappa / plain.cardinality
+    n_effective = 1 / (1 / (precision + of_rows) + 0.25**2 + 1 / np.maximum(plain.n_positive, 1))
+    expected = (n_effective + complete.sum(0)) / (n_effective / scaled + 40)
+    np.testing.assert_allclose(told.prior[:-1], expected[:-1], rtol=1e-6)
+    np.testing.assert_allclose(told.n_effective[:-1], (n_effective + complete.sum(0))[:-1], rtol=1e-6)
+    assert np.isnan(plain.prior[-1])
+    # Never observed in 300 rows, in half of 40: the draw would have shown a label in every 300/κ-th of the rows.
+    np.testing.assert_allclose(told.prior[-1], (0.5 + complete[:, -1].sum()) / (300 / kappa + 40), rtol=1e-6)
+
+
+def test_a_label_that_nobody_has_stays_unknown():
+    scores, label = random_case()
+    complete = np.tile([1, 0, 1, 0, 0, 0], (20, 1))
+    estimate = estimate_priors(scores, label, estimator="bracket", labelled=complete)
+    assert np.isnan([estimate.prior[-1], estimate.lower[-1], estimate.upper[-1]]).all()
+    assert not np.isnan(estimate.prior[:-1]).any()
+
+
+def test_rows_without_a_label_do_not_count():
+    """Every other row unlabelled at random: the priors stay about the same."""
+    _, observed, scores = world()
+    half = observed.copy()
+    half[::2] = 0
+    whole, part = (estimate_priors(scores, each, estimator="bracket").prior for each in (observed, half))
+    np.testing.assert_allclose(part, whole, rtol=0.25)
+
+
+def test_several_observed_labels_of_a_row_share_it():
+    scores, label = random_case()
+    observed = np.eye(6, dtype=np.uint8)[label]
+    observed[:10, 0] = 1
+    both = (observed.sum(1) == 2).sum()
+    estimate = estimate_priors(scores, observed, estimator="anchor", known_cardinality=1.0)
+    share = np.bincount(label, minlength=6)[0] + 0.5 * both
+    np.testing.assert_allclose(estimate.prior[0], share / len(label), rtol=1e-6)
+
+
+@pytest.mark.parametrize("estimator", HELD_OUT)
+def test_tensors_serve(estimator):
+    scores, label = random_case()
+    scores = scores.astype(np.float32)
+    ours = estimate_priors(scores, label, estimator=estimator)
+    theirs = estimate_priors(torch.tensor(scores), torch.tensor(label), estimator=estimator)
+    np.testing.assert_array_equal(ours.prior, theirs.prior)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "sentence"),
+    [
+        (lambda s: 2 * s, {}, "needs probabilities of the observed label, in rows that sum to 1; row 0 sums to 2"),
+        (lambda s: s - s[:, :1] * [2, -2, 0, 0, 0, 0], {}, "its smallest entry is -"),
+        (lambda s: s, {"known_cardinality": 0.5}, "known_cardinality must lie between 1 and .* 5; got 0.5"),
+        (lambda s: s, {"known_cardinality": 5.5}, "known_cardinality must lie between 1 and .* 5; got 5.5"),
+        (lambda s: s, {"labelled": np.ones((20, 5))}, r"labelled must hold at least 2 rows with 6 labels.*\(20, 5\)"),
+        (lambda s: s, {"labelled": np.full((20, 6), 2)}, "labelled must hold only 0 and 1; row 0, column 0 holds 2"),
+        (lambda s: s, {"level": 1.0}, "level must lie strictly between 0 and 1; got 1.0"),
+        (lambda s: s, {"estimator": "braket"}, "estimator must be one of .* got 'braket'. Did you mean 'bracket'"),
+        (lambda s: s, {"estimator": "bbe", "known_cardinality": 2}, "known_cardinality can not be used by .*'bbe'"),
+        (
+            lambda s: s,
+            {"estimator": "bbe", "labelled": np.ones((20, 6))},
+            "labelled can not be used by .*'bbe'",
+        ),
+    ],
+)
+def test_bad_input_gets_a_sentence(change, options, sentence):
+    scores, label = random_case()
+    with pytest.raises(ValueError, match=sentence):
+        estimate_priors(change(scores), label, **{"estimator": "bracket", **options})
+
+
+def test_nothing_observed_gets_a_sentence():
+    with pytest.raises(ValueError, match="observed must hold at least one positive label; it holds none"):
+        estimate_priors(random_case()[0], np.full(120, -1), estimator="bracket")
