@@ -258,6 +258,32 @@ class TestLaws:
         assert torch.equal(first, second)
         assert same(before, learner)
 
+    def test_14_loss_changes_with_the_phase_alone(self, name, toy, without_noise):
+        """In epochs of one phase it is the same function; so a stack may keep its trace."""
+        X, Y, observed = toy
+        learner, *batch = set_up(name, X, observed, Y)
+        losses = {}
+        for learner.method.epoch in range(8):
+            losses.setdefault(learner.method.phase, []).append(learner(*batch)[0].item())
+        for phase, values in losses.items():
+            assert len(set(values)) == 1, f"phase {phase}"
+
+    def test_15_features_go_through_the_entry_alone(self, name, toy, without_noise):
+        """What it makes of them can be handed over in their place; so a stack may hold it among its own layers."""
+        X, Y, observed = toy
+        learner, views, *batch = set_up(name, X, observed, Y)
+        method = learner.method
+        entry = method.get_submodule(method.entry)
+        if not isinstance(entry, nn.Linear):
+            return
+        features = [learner.backbone(view) for view in views]
+        expected = method.loss(features, Batch(views, *batch)), method(features[0])
+        method.set_submodule(method.entry, nn.Identity())
+        entered = [entry(one) for one in features]
+        for got, want in zip((method.loss(entered, Batch(views, *batch)), method(entered[0])), expected, strict=True):
+            got, want = (one[0] if isinstance(one, tuple) else one for one in (got, want))
+            torch.testing.assert_close(got, want)
+
 
 class _Permuted:
     """Makes a method start from the same weights and the same memory with its labels in another order."""
@@ -266,10 +292,10 @@ class _Permuted:
     def of(method, order):
         make_head, setup, inverse = method.make_head, method.setup, np.argsort(order).tolist()
 
-        def permute(module, skip="-"):
+        def permute(module, skip=lambda name, kept: False):
             with torch.no_grad():
                 for name, kept in [*module.named_parameters(), *module.named_buffers()]:
-                    if not name.startswith(skip):
+                    if not skip(name, kept):
                         for axis in [axis for axis, size in enumerate(kept.shape) if size == len(order)]:
                             kept.copy_(kept.index_select(axis, torch.tensor(order)).clone())
 
@@ -281,8 +307,9 @@ class _Permuted:
         def set_up_permuted(train):
             prior = train.validation_prior
             prior = None if prior is None else prior[inverse]
+            made = {f"head.{name}": kept.clone() for name, kept in method.head.named_parameters()}
             setup(dataclasses.replace(train, observed=train.observed[:, inverse], validation_prior=prior))
-            permute(method, skip="head.")
+            permute(method, skip=lambda name, kept: name in made and torch.equal(made[name], kept))
 
         object.__setattr__(method, "make_head", make_permuted)
         object.__setattr__(method, "setup", set_up_permuted)

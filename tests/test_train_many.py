@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import sys
 from functools import partial
 
 import numpy as np
@@ -92,34 +93,46 @@ def test_equals_one_by_one(name, toy):
 @pytest.mark.parametrize("name", STACKABLE)
 def test_traced_equals_one_by_one(name, toy, monkeypatch):
     """The loss as a list of kernels, also where it changes with the epoch, and in a shorter last batch."""
-    monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", 1)
+    count_traces(monkeypatch, worth=1)
     tasks = toy_tasks(toy, name, epochs=6)
     expected = alone(tasks)
     assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "n_traces"), [("an", 1), ("gr", 5)])
-def test_traced_once_if_the_epoch_does_not_matter(name, n_traces, toy, monkeypatch):
+def count_traces(monkeypatch, worth):
+    """A list that grows with each trace; one is made where so many steps are ahead."""
     import torch.fx.experimental.proxy_tensor as tracing
 
-    traces = []
-    make_fx = tracing.make_fx
+    traces, make_fx = [], tracing.make_fx
     monkeypatch.setattr(tracing, "make_fx", lambda function: traces.append(function) or make_fx(function))
-    monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", 3)  # 45 rows in batches of 16 are three steps
+    monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", worth)
+    monkeypatch.setattr(onepos.stacking, "_WORTH_THE_FIRST", worth)
+    return traces
+
+
+@pytest.mark.parametrize(("name", "n_traces"), [("an", 1), ("crisp", 2), ("gr", 5)])
+def test_traced_once_in_each_phase(name, n_traces, toy, monkeypatch):
+    """AN does not ask for the epoch, CRISP has a warm-up, and to GR every epoch is another."""
+    traces = count_traces(monkeypatch, worth=3)  # 45 rows in batches of 16 are three steps
     train_many(toy_tasks(toy, name, epochs=5))
     assert len(traces) == n_traces
 
 
-@pytest.mark.parametrize(("worth", "n_traces"), [(15, 1), (16, 0)])
-def test_traced_only_where_it_pays(worth, n_traces, toy, monkeypatch):
-    import torch.fx.experimental.proxy_tensor as tracing
-
-    traces = []
-    make_fx = tracing.make_fx
-    monkeypatch.setattr(tracing, "make_fx", lambda function: traces.append(function) or make_fx(function))
-    monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", worth)
-    train_many(toy_tasks(toy, "an", epochs=5))
+@pytest.mark.parametrize(
+    ("name", "worth", "n_traces"), [("an", 15, 1), ("an", 16, 0), ("crisp", 7, 1), ("crisp", 10, 0), ("gr", 4, 0)]
+)
+def test_traced_only_where_it_pays(name, worth, n_traces, toy, monkeypatch):
+    """Fifteen steps in all, of which CRISP's warm-up takes nine; GR's loss is the same for three."""
+    traces = count_traces(monkeypatch, worth)
+    train_many(toy_tasks(toy, name, epochs=5))
     assert len(traces) == n_traces
+
+
+def test_the_first_trace_of_a_process_must_pay_for_what_it_imports(monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    first = onepos.stacking._steps_worth_a_trace()
+    monkeypatch.setitem(sys.modules, "torch._dynamo", object())
+    assert first > onepos.stacking._steps_worth_a_trace()
 
 
 @pytest.mark.parametrize("name", STACKABLE)
@@ -159,8 +172,9 @@ def test_equals_one_by_one_on_real_data(data, name, real_data):
             nn.Linear(8, 5, bias=False), nn.Tanh(), nn.Sequential(nn.Linear(5, 7), nn.GELU()), nn.Linear(7, 3)
         ),
         nn.Sequential(nn.Tanh(), nn.Linear(8, 3)),
+        nn.Sequential(nn.ReLU(), nn.Linear(8, 5), nn.Tanh(), nn.ReLU(), nn.Linear(5, 3), nn.ReLU(), nn.ReLU()),
     ],
-    ids=["none", "nested", "activation first"],
+    ids=["none", "nested", "activation first", "rectified"],
 )
 @pytest.mark.parametrize("name", ["an", "role", "mime"])
 def test_networks(name, backbone, toy):
@@ -172,6 +186,39 @@ def test_networks(name, backbone, toy):
     assert all(can_stack(task) for task in tasks)
     expected = alone(tasks)
     assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+
+
+def test_a_head_that_is_no_linear_layer(toy):
+    class Deep(AN):
+        def make_head(self, n_features, n_labels):
+            return nn.Sequential(nn.Linear(n_features, 5), nn.Tanh(), nn.Linear(5, n_labels))
+
+        def end_epoch(self, train):
+            self.class_prior = train.scores().mean(0)
+
+        def setup(self, train):
+            self.register_buffer("class_prior", torch.zeros(train.n_labels))
+
+    tasks = [dataclasses.replace(t, learner=Learner(t.learner.backbone, Deep())) for t in toy_tasks(toy)]
+    expected = alone(tasks)
+    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+
+
+def test_negligible_gradients_are_zero_and_others_as_they_are():
+    weights = {"backbone.weight": torch.ones(2, 3, 4)}
+    gradients = {"backbone.weight": torch.ones(2, 3, 4)}
+    layers = onepos.stacking._Layers(Learner(nn.Linear(3, 4, bias=False), make_with_head(nn.Identity())))
+    layers.bind(weights, gradients)
+    layers.forward(torch.ones(2, 1, 3))
+    layers.backward(torch.tensor([1e-40, -1e-21, 1e-19, torch.nan]).expand(2, 1, 4))
+    expected = torch.tensor([0, 0, 1e-19, torch.nan]).expand(2, 3, 4)
+    torch.testing.assert_close(gradients["backbone.weight"], expected, rtol=1e-6, atol=0, equal_nan=True)
+
+
+def make_with_head(head):
+    method = AN()
+    method.head = head
+    return method
 
 
 def test_sparse_rows_of_several_trials(toy):

@@ -56,6 +56,7 @@ class TrainView:
             `maps` all maps (n, d, h, w) at once, which is much memory.
         logits: The same up to the head, (n, c).
         validation_prior: Share of each label in fully labelled validation rows, (c,); None without such rows.
+        is_tabular: Whether the inputs are rows of numbers; otherwise they are pictures.
     """
 
     observed: Tensor
@@ -65,6 +66,7 @@ class TrainView:
     features: Callable[[], Tensor]
     logits: Callable[[], Tensor]
     validation_prior: Tensor | None = None
+    is_tabular: bool = True
 
     @property
     def n_samples(self) -> int:
@@ -92,6 +94,8 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         privileged: What a method is told that single positives do not tell, such as the mean number of labels.
         structural: Float parameters that `loss` turns into whole numbers; runs that differ in them can not be stacked.
         stackable: Whether runs of this method can be stacked at all.
+        entry: The module that `loss` and `forward` call first, on the features, and make no other use of these. Where
+            it is linear, a stack holds it among its own layers, which is faster.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
     """
@@ -102,6 +106,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     privileged: frozenset[str] = frozenset()
     structural: frozenset[str] = frozenset()
     stackable: bool = True
+    entry: str = "head"
     epoch: int = 0
     class_prior: Tensor | None
     head: nn.Module
@@ -124,6 +129,14 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     def warming_up(self) -> bool:
         """Whether the running epoch only prepares the method; such an epoch is not kept as the best."""
         return False
+
+    @property
+    def phase(self) -> Any:
+        """What `loss` makes of the epoch: in all epochs of one phase it must be the same function.
+
+        By default every epoch is a phase of its own if `loss` asks for it. Longer ones train faster in a stack.
+        """
+        return self.epoch
 
     def make_head(self, n_features: int, n_labels: int) -> nn.Module:
         """The module from features to logits."""

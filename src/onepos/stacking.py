@@ -19,6 +19,7 @@ import dataclasses
 import hashlib
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onepos.checkpoint import load_checkpoint, save_checkpoint
@@ -62,11 +64,18 @@ _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.
 # More runs than this gain nothing (benchmarks/stacked.py): a CPU is then bound by memory, an accelerator is full.
 _LARGEST_STACK = {"cpu": 64, "cuda": 512}
 
-# A trace of the loss takes as long as it saves in about a hundred steps, the first in a process in a thousand.
-_WORTH_A_TRACE = 1000
+# A trace of the loss takes as long as it saves in so many steps; the first in a process imports much of torch for it.
+_WORTH_A_TRACE, _WORTH_THE_FIRST = 200, 1000
 
 # Numbers looked up at once for the next batches: enough that looking up costs nothing, few enough to stay in the cache.
 _LOOKED_UP = 1 << 21
+
+# Numbers that a layer makes at once in a pass over all rows: on a CPU fewer, which stay in its cache.
+_PASSED = {"cpu": 1 << 19}
+
+# Entries of a gradient below this move no weight by as much as its last bit: the ε of Adam, 1e-8, swallows them. A CPU
+# multiplies numbers near the smallest it can hold a hundred times slower than others, so they are taken for zero.
+_NEGLIGIBLE = 1e-20
 
 
 @dataclass(frozen=True)
@@ -250,7 +259,7 @@ class _Stack:
         n_steps = -(-self.rows.n_rows // self.plans[0].batch_size)
         self.loss.start_epoch(epoch, n_steps, max(plan.epochs for plan in self.plans) - epoch)
         self.adam.move_only(live)
-        state = [*self.own.values(), *self.buffers.values(), *self.floats.values()]
+        state = self._state()
         total: list[Tensor] = []
         for rows, seen, index in self._batches(epoch):
             features = self.layers.forward(rows)
@@ -288,10 +297,18 @@ class _Stack:
         self, features: Tensor, rows: Tensor, seen: Tensor, index: Tensor, *state: Tensor
     ) -> tuple[Tensor, Memory]:
         """The method's own loss, with the state of one run put into it; vmap makes it that of all."""
-        for (place, name), tensor in zip(self.slots, state, strict=True):
-            place[name] = tensor
+        self._put_state(state)
         result = self.method.loss([features], Batch((rows,), seen, index))
         return result if isinstance(result, tuple) else (result, {})
+
+    def _state(self) -> list[Tensor]:
+        """All that the method may know of each run: its own parameters, buffers and float parameters, (R, ...)."""
+        return [*self.own.values(), *self.buffers.values(), *self.floats.values()]
+
+    def _put_state(self, state: Sequence[Tensor]) -> None:
+        """Let the method have the state of one run."""
+        for (place, name), tensor in zip(self.slots, state, strict=True):
+            place[name] = tensor
 
     def _close_epoch(self, live: list[int], losses: list[float]) -> None:
         """What follows the batches, run by run; passes over the rows are made for all runs at once."""
@@ -302,7 +319,7 @@ class _Stack:
             close_epoch(self.learners[k], self.views[k], self.plans[k], self.histories[k])
             self._write_back(k)
         self.logits = None
-        scored = self._pass(self.held_out) if self.layers.hold_head and self.held_out else None
+        scored = self._pass(self.held_out) if self.held_out else None
         for k in live:
             learner, validation, history = self.learners[k], self.validations[k], self.histories[k]
             logits = None if scored is None else scored[k]
@@ -310,11 +327,23 @@ class _Stack:
             if validation or len(history.loss) == self.plans[k].epochs:
                 keep_states(self.states[k], candidates, len(history.loss) - 1, learner)
 
+    @torch.no_grad()
     def _pass(self, rows: _RowsOfRuns) -> Tensor:
-        """Logits of each run on all of its rows, (R, n, c); for a head that is a layer."""
+        """Logits of each run on all of its rows, (R, n, c)."""
         index = torch.arange(rows.n_rows, device=self.device).expand(len(self.tasks), -1)
-        step = max(1, _LOOKED_UP // (len(self.tasks) * self.layers.width))
-        return torch.cat([self.layers.forward(rows.rows(part)) for part in torch.split(index, step, 1)], 1)
+        step = max(32, _PASSED.get(self.device.type, _LOOKED_UP) // (len(self.tasks) * self.layers.width))
+        self.method.eval()
+        parts = [self._logits_of_each(rows.rows(part)) for part in torch.split(index, step, 1)]
+        self.method.train()
+        return torch.cat(parts, 1)
+
+    def _logits_of_each(self, rows: Tensor) -> Tensor:
+        return torch.func.vmap(self._logits_of_one)(self.layers.forward(rows), *self._state())
+
+    def _logits_of_one(self, features: Tensor, *state: Tensor) -> Tensor:
+        self._put_state(state)
+        logits: Tensor = self.method(features)
+        return logits
 
     def _training_logits(self, k: int) -> Tensor:
         """Of run k; the first to ask has them made for all."""
@@ -350,8 +379,8 @@ class _Stack:
         """Parameters and buffers with a first axis over the runs; the learners become windows on them."""
         self.method = copy.deepcopy(self.learners[0].method)  # whose loss is called, with the state of all runs in it
         self.layers = _Layers(self.learners[0])
-        if self.layers.hold_head:
-            self.method.head = nn.Identity()
+        if self.layers.hold_entry:
+            self.method.set_submodule(self.method.entry, nn.Identity())
         states = [dict(learner.named_parameters()) for learner in self.learners]
         stacked = {
             name: torch.stack([self._turn(name, state[name].detach()) for state in states]) for name in states[0]
@@ -368,8 +397,7 @@ class _Stack:
         self.loss = _TracedLoss(self._loss_of_each, self.method)
         for k in range(len(self.tasks)):
             self._open_window(k)
-            if self.layers.hold_head:
-                self.views[k] = dataclasses.replace(self.views[k], logits=partial(self._training_logits, k))
+            self.views[k] = dataclasses.replace(self.views[k], logits=partial(self._training_logits, k))
 
     def _turn(self, name: str, tensor: Tensor) -> Tensor:
         """A layer's weight lies in the stack as (in, out), so that its gradient comes in the layout of the weight."""
@@ -451,34 +479,54 @@ class _TracedLoss:
     """The losses of a stack, traced once into a plain list of kernels and replayed.
 
     Under vmap and autograd a small kernel takes less time than what surrounds it. A trace is good for batches of one
-    length, and for other epochs if the method has not asked which epoch it is; otherwise each epoch is traced anew.
-    Where too few steps are ahead to pay for it, and for a last batch that is shorter, the loss is called as it is.
+    length, and as long as the loss is the same function: in all epochs if the method does not ask which it is,
+    otherwise within a phase. Where too few steps are ahead to pay for it, and for a last batch that is shorter, the
+    loss is called as it is.
     """
 
     def __init__(self, function: Callable[..., Any], method: Method) -> None:
         self.function, self.method = function, method
         self.trace: Callable[..., Any] | None = None
-        self.batch_size = self.n_ahead = 0
+        self.phase: Any = None
+        self.called = False
         _watch_epoch(method)
 
     def start_epoch(self, epoch: int, n_steps: int, n_epochs: int) -> None:
-        """So many steps in this epoch, so many epochs ahead."""
+        """So many steps in this epoch; so many epochs to come, with this one."""
+        self.epochs, self.n_steps = range(epoch, epoch + n_epochs), n_steps
+        self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        """Count the steps that the loss stays as it is, and drop the trace of a phase that is over."""
+        phases = [self._phase(epoch) for epoch in reversed(self.epochs)][::-1]
+        n_epochs = next((k for k, phase in enumerate(phases) if phase != phases[0]), len(phases))
+        self.n_ahead = n_epochs * self.n_steps
+        if phases[0] != self.phase:
+            self.trace, self.phase = None, phases[0]
+
+    def _phase(self, epoch: int) -> Any:
+        """Of this epoch, which is the method's from then on."""
         self.method.epoch = epoch
-        if self.method.epoch_was_read:
-            self.trace = None
-            self.n_ahead = n_steps
-        else:
-            self.n_ahead = n_steps * n_epochs
+        return self.method.phase if self.method.epoch_was_read else None
 
     def __call__(self, *tensors: Tensor) -> Any:
-        if self.trace is None and self.n_ahead >= _WORTH_A_TRACE:
-            from torch.fx.experimental.proxy_tensor import make_fx  # a second to import: only for many steps
+        if not self.called:  # shows whether the method asks for the epoch
+            self.called = True
+            result = self.function(*tensors)
+            self._look_ahead()
+            return result
+        if self.trace is None and self.n_ahead >= _steps_worth_a_trace():
+            from torch.fx.experimental.proxy_tensor import make_fx  # not public, so only where it is used
 
             self.batch_size = tensors[0].shape[1]
             self.trace = make_fx(self.function)(*tensors)
         if self.trace is None or tensors[0].shape[1] != self.batch_size:
             return self.function(*tensors)
         return self.trace(*tensors)
+
+
+def _steps_worth_a_trace() -> int:
+    return _WORTH_A_TRACE if "torch._dynamo" in sys.modules else _WORTH_THE_FIRST
 
 
 def _watch_epoch(method: Method) -> None:
@@ -513,13 +561,14 @@ class _RowsOfRuns:
 
 
 class _Layers:
-    """The backbone, with the head where it is linear, for all runs at once: (R, B, d) → (R, B, width)."""
+    """The backbone, with the method's entry where it is linear, for all runs at once: (R, B, d) → (R, B, width)."""
 
     def __init__(self, learner: Learner) -> None:
-        self.hold_head = type(learner.method.head) is LinearHead
+        entry = learner.method.get_submodule(learner.method.entry)
+        self.hold_entry = type(entry) in (nn.Linear, LinearHead)
         chain = list(_chain("backbone", learner.backbone))
-        if self.hold_head:
-            chain.append(("method.head", learner.method.head))
+        if self.hold_entry:
+            chain.append((f"method.{learner.method.entry}", entry))
         self.chain = [(name, layer) for name, layer in chain if not isinstance(layer, nn.Identity)]
         self.turned = {f"{name}.weight" for name, layer in self.chain if isinstance(layer, nn.Linear)}
         self.names = {f"{name}.{leaf}" for name, layer in self.chain for leaf, _ in layer.named_parameters()}
@@ -527,22 +576,20 @@ class _Layers:
 
     def bind(self, weights: dict[str, Tensor], gradients: dict[str, Tensor]) -> None:
         """Where the weights lie and the gradients go, by name; a weight as (R, in, out)."""
-        self.layers = [
-            _Linear(
-                weights[f"{name}.weight"],
-                weights.get(f"{name}.bias"),
-                gradients[f"{name}.weight"],
-                gradients.get(f"{name}.bias"),
-            )
-            if isinstance(layer, nn.Linear)
-            else (_ReLU() if isinstance(layer, nn.ReLU) else _Elementwise(layer))
-            for name, layer in self.chain
-        ]
+        self.layers: list[_Linear | _ReLU | _Elementwise] = []
+        for name, layer in self.chain:
+            if isinstance(layer, nn.Linear):
+                weight, bias = f"{name}.weight", f"{name}.bias"
+                self.layers.append(_Linear(weights[weight], weights.get(bias), gradients[weight], gradients.get(bias)))
+            elif isinstance(layer, nn.ReLU):
+                self.layers.append(_ReLU(in_place=bool(self.layers) and isinstance(self.layers[-1], _Linear)))
+            else:
+                self.layers.append(_Elementwise(layer))
         self.first = next((layer for layer in self.layers if isinstance(layer, _Linear)), None)
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Features, or logits where the head is a layer."""
+        """Features, or what the method's entry makes of them."""
         for layer in self.layers:
             x = layer.forward(x)
         return x
@@ -550,6 +597,8 @@ class _Layers:
     @torch.no_grad()
     def backward(self, gradient: Tensor) -> None:
         """From the gradient of what `forward` gave to those of the weights."""
+        if gradient.device.type == "cpu":
+            gradient = F.hardshrink(gradient, _NEGLIGIBLE)
         for layer in reversed(self.layers):
             if layer is self.first:
                 self.first.backward_to_weights(gradient)
@@ -570,7 +619,8 @@ class _Linear:
 
     def forward(self, x: Tensor) -> Tensor:
         self.x = x
-        return torch.bmm(x, self.weight) if self.bias is None else torch.baddbmm(self.bias, x, self.weight)
+        y = torch.bmm(x, self.weight)
+        return y if self.bias is None else y.add_(self.bias)  # baddbmm would write the bias first and read it again
 
     def backward_to_weights(self, gradient: Tensor) -> None:
         torch.bmm(self.x.transpose(1, 2), gradient, out=self.to_weight)
@@ -583,8 +633,13 @@ class _Linear:
 
 
 class _ReLU:
+    """In place where it follows a linear layer, which does not need what it gave."""
+
+    def __init__(self, in_place: bool) -> None:
+        self.function = torch.relu_ if in_place else torch.relu
+
     def forward(self, x: Tensor) -> Tensor:
-        self.y = torch.relu(x)
+        self.y = self.function(x)
         return self.y
 
     def backward(self, gradient: Tensor) -> Tensor:

@@ -82,6 +82,15 @@ def test_warmup_is_assume_negative(prepare, loss_of, random_case):
     assert loss_of(method, logits, observed) != assume_negative(logits, observed)
 
 
+def test_the_warm_up_and_what_follows_are_its_two_phases():
+    method = CRISP(warmup=2)
+    phases = []
+    for method.epoch in range(5):
+        phases.append(method.phase)
+    assert phases == [phases[0]] * 2 + [phases[2]] * 3
+    assert phases[0] != phases[2]
+
+
 def test_label_without_prior_keeps_assume_negative(prepare, loss_of, random_case):
     logits, observed, prior = random_case(3)
     observed[:, 1] = 0

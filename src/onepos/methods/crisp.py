@@ -91,6 +91,11 @@ class CRISP(Method):
         """Whether this epoch still runs AN."""
         return self.epoch < self.warmup
 
+    @property
+    def phase(self) -> bool:
+        """The loss changes once, with the end of the warm-up."""
+        return self.warming_up
+
     def setup(self, train: TrainView) -> None:
         """Keep the priors and the weight n/n_j of a positive."""
         self._check()

@@ -58,6 +58,7 @@ class MIME(Method):
         Liu et al., Revisiting Pseudo-Label for Single-Positive Multi-Label Learning (MIME), ICML 2023.
     """
 
+    entry = "head.encoder"
     head: GaussianHead | LabelGaussianHead
     labels: Tensor
     ignored: Tensor
