@@ -217,6 +217,56 @@ class TestPriors:
         assert all(isinstance(row["prior"], float) and isinstance(row["reliable"], bool) for row in rows)
         assert run("priors", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")[1] == ""
 
+    @pytest.fixture
+    def short(self, monkeypatch):
+        """Models of the cross-fit that are quick to train."""
+        from onepos import crossfit
+
+        monkeypatch.setattr(crossfit, "_recent", type(crossfit._recent)())
+        monkeypatch.setattr(crossfit, "RATES", {"linear": (0.05,), "layered": (0.02,)})
+        for name, value in {"HIDDEN": 16, "_MOST_EPOCHS": 12, "_MOST_STEPS": 12}.items():
+            monkeypatch.setattr(crossfit, name, value)
+
+    def test_by_models_that_did_not_see_the_row(self, run, table, short):
+        command = ["priors", "single.csv", "--label", "tag", "--estimator", "bracket"]
+        code, out, err = run(*command)
+        assert code == 0
+        assert "cross-fitting" in err
+        assert "training" not in err
+        assert "300 rows; intervals at 0.9 per label" in out
+        assert "all priors scale with it" in out
+        assert "an interval that reaches below half or above double" in out
+        code, out, _ = run(*command, "--cardinality", 2.5, "--json", "--quiet")
+        assert code == 0
+        assert sum(row["prior"] for row in json.loads(out)) == pytest.approx(2.5, rel=1e-4)
+
+    def test_a_word_of_warning_where_the_data_can_not_tell(self, run, tmp_path, short):
+        rng = np.random.default_rng(0)
+        share = 1 / np.arange(1, 21)
+        noise = pd.DataFrame(rng.normal(size=(200, 4)), columns=list("abcd"))
+        noise.assign(tag=rng.choice(20, 200, p=share / share.sum())).to_csv(tmp_path / "noise.csv", index=False)
+        command = ["priors", "noise.csv", "--label", "tag", "--estimator", "bracket", "--quiet"]
+        code, _, err = run(*command)
+        assert code == 0
+        assert "warning: one observed label per row does not settle how many labels a row has" in err
+        assert "On the command line: --cardinality" in err
+        assert "warning" not in run(*command, "--cardinality", 1.5)[2]
+
+    def test_the_estimators_are_those_of_the_library(self):
+        from onepos.cli import Estimator
+        from onepos.priors import ESTIMATORS
+
+        assert [each.value for each in Estimator] == list(ESTIMATORS)
+
+    def test_what_does_not_go_together(self, run, table):
+        priors = ["priors", "single.csv", "--label", "tag"]
+        code, _, err = run(*priors, "--cardinality", 2)
+        assert code == 2
+        assert "--cardinality is not for --estimator bbe" in err
+        code, _, err = run(*priors, "--estimator", "brackets")
+        assert code == 2
+        assert "bracket" in err
+
 
 class TestDemo:
     def test_demo_writes_its_report(self, run, tmp_path, monkeypatch):

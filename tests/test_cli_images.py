@@ -175,6 +175,24 @@ def test_broken_pictures(onepos, fit, photos):
     assert estimates["cat"]["share"] == pytest.approx(11 / 34)
 
 
+def test_priors_by_models_that_did_not_see_the_picture(onepos, small, photos, monkeypatch):
+    from onepos import crossfit
+
+    monkeypatch.setattr(crossfit, "_recent", type(crossfit._recent)())
+    monkeypatch.setattr(crossfit, "_MOST_EPOCHS", 10)
+    monkeypatch.setattr(crossfit, "_MOST_STEPS", 10)
+    (photos / "photos" / "cat" / "05.jpg").write_bytes(b"not a picture")
+    command = ["priors", "photos/", "--estimator", "bracket", "--cardinality", 1.5, "--workers", 0, "--json"]
+    code, _, err = onepos(*command)
+    assert code == 2
+    assert "every picture must be readable; 1 of 36 are not" in err
+    code, out, err = onepos(*command, "--skip-broken")
+    assert code == 0, err
+    estimates = {entry["label"]: entry for entry in json.loads(out)}
+    assert [estimates[label]["observed"] for label in LABELS] == [12, 11, 12]
+    assert sum(entry["prior"] for entry in estimates.values()) == pytest.approx(1.5, rel=1e-4)
+
+
 def test_features_are_kept_for_the_next_command(onepos, fit, photos):
     assert "computing features" in fit("photos/", "--cache", "features")[2]
     code, _, err = fit("photos/", "--cache", "features", "--method", "an", "--out", "other")

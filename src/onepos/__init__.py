@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from onepos.crossfit import cross_fit as cross_fit
     from onepos.datasets import DATASETS as DATASETS
     from onepos.datasets import Dataset as Dataset
     from onepos.datasets import load_dataset as load_dataset
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from onepos.methods import SMILE as SMILE
     from onepos.methods import WAN as WAN
     from onepos.methods import BoostLU as BoostLU
+    from onepos.methods import CRISPPlus as CRISPPlus
     from onepos.methods import LargeLoss as LargeLoss
     from onepos.metrics import METRICS as METRICS
     from onepos.metrics import evaluate as evaluate
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from onepos.protocol import split as split
 
 _ROOMS = {
+    "onepos.crossfit": ("cross_fit",),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
     "onepos.method": ("Batch", "Method", "TrainView"),
@@ -58,6 +61,7 @@ _ROOMS = {
         "SMILE",
         "WAN",
         "BoostLU",
+        "CRISPPlus",
         "LargeLoss",
     ),
     "onepos.metrics": ("METRICS", "evaluate"),

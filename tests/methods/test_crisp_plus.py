@@ -1,0 +1,259 @@
+"""CRISP+: its loss and what `setup` makes of the rows by loops, its limits, and rows and labels out of the ordinary."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from onepos import crossfit
+from onepos.crossfit import cross_fit
+from onepos.heads import LinearHead
+from onepos.losses import assume_negative
+from onepos.method import Batch, TrainView
+from onepos.methods.crisp_plus import CRISPPlus
+from onepos.priors import estimate_priors
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short():
+    """A few long steps of narrow models, of which nothing is left for others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(crossfit, "_recent", type(crossfit._recent)())
+        patch.setattr(crossfit, "RATES", {"linear": (0.05,), "layered": (0.02,)})
+        for name, value in {"HIDDEN": 16, "_MOST_EPOCHS": 15, "_MOST_STEPS": 15}.items():
+            patch.setattr(crossfit, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def case():
+    """80 rows, 5 features, 4 labels of which features tell much; (rows, observed), one label per row."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 5))
+    label = (X[:, :4] + 0.5 * rng.normal(size=(80, 4))).argmax(1)
+    return torch.tensor(X, dtype=torch.float32), torch.eye(4)[label]
+
+
+def view_of(rows, observed, features=None, is_tabular=True):
+    def refuse():
+        raise AssertionError("it was not to be asked for")
+
+    ask = refuse if features is None else lambda: features
+    return TrainView(observed, rows.shape[1], 10, lambda: rows, ask, refuse, is_tabular=is_tabular)
+
+
+def set_up(method, rows, observed, **options):
+    method.head = LinearHead(rows.shape[1], observed.shape[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # priors of so few rows are open
+        method.setup(view_of(rows, observed, **options))
+    return method
+
+
+def naive_target(observed, expected, alpha):
+    target = observed.clone()
+    for i, row in enumerate(observed.tolist()):
+        shown = int(sum(row))
+        for j, seen in enumerate(row):
+            if shown == 0:
+                target[i, j] = expected[i, j]
+            else:
+                target[i, j] = (1 - alpha) * seen + alpha * min(1, shown * expected[i, j])
+    return target
+
+
+def naive_loss(logits, target, ratio, peak, mean_peak):
+    """−mean of l̃·log σ(g) + (1 − l̃)·log(1 − e·σ(g)), entry by entry."""
+    total = 0.0
+    for i, row in enumerate(logits.tolist()):
+        for j, logit in enumerate(row):
+            f = 1 / (1 + math.exp(-logit))
+            e = min(1, ratio[j] * math.sqrt(peak[i] / mean_peak))
+            l = target[i, j].item()  # noqa: E741
+            total -= l * math.log(f) + (1 - l) * math.log(1 - e * f)
+    return total / logits.numel()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
+def test_equals_the_loops(alpha, case):
+    rows, observed = case
+    method = set_up(CRISPPlus(alpha, cardinality=1.6), rows, observed)
+    fit = cross_fit(rows, observed)
+    prior = estimate_priors(fit.probability, observed, estimator="bracket", known_cardinality=1.6).prior
+    target = naive_target(observed, fit.probability, alpha)
+    torch.testing.assert_close(method.target, target, atol=1e-6, rtol=0)
+
+    ratio = [observed[:, j].sum().item() / 80 / prior[j] for j in range(4)]
+    peak = [max(row) for row in fit.probability.tolist()]
+    index = torch.tensor([41, 3, 79, 12, 0])
+    features = torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
+    loss = method.loss([features], Batch((features,), observed[index], index)).item()
+    arguments = target[index], ratio, [peak[i] for i in index], sum(peak) / 80
+    assert math.isclose(loss, naive_loss(method(features), *arguments), abs_tol=1e-6)
+
+
+def test_without_a_cardinality_the_priors_are_those_of_the_bracket():
+    """On rows that settle it."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(150, 3))
+    rows, observed = torch.tensor(X, dtype=torch.float32), torch.eye(3)[(4 * X).argmax(1)]
+    fit = cross_fit(rows, observed)
+    estimate = estimate_priors(fit.probability, observed, estimator="bracket")
+    assert estimate.warning == ""
+    method = CRISPPlus()
+    method.head = LinearHead(3, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        method.setup(view_of(rows, observed))
+    prior, interval = method.final_prior(None, None)
+    np.testing.assert_allclose(prior, estimate.prior, rtol=1e-6)
+    np.testing.assert_allclose(interval, np.stack([estimate.lower, estimate.upper], 1), rtol=1e-6)
+    assert method.prior_is_given
+    with pytest.raises(NotImplementedError, match="estimated before the training"):
+        method.estimate_prior(None, None)
+
+
+def test_with_nothing_expected_and_all_shown_it_is_assume_negative(case):
+    rows, observed = case
+    method = set_up(CRISPPlus(alpha=0.0), rows, observed)
+    method.propensity, method.row_factor = torch.ones(4), torch.ones(80, 1)
+    loss = method.loss([rows], Batch((rows,), observed, torch.arange(80)))
+    torch.testing.assert_close(loss, assume_negative(method(rows), observed))
+
+
+def test_what_is_drawn_and_what_is_expected(case):
+    rows, observed = case
+    assert torch.equal(set_up(CRISPPlus(alpha=0.0), rows, observed).target, observed)
+    expected = set_up(CRISPPlus(alpha=1.0), rows, observed).target
+    torch.testing.assert_close(expected, cross_fit(rows, observed).probability)
+    other = observed.clone()
+    other[7] = observed[7].roll(1)  # a row's own label is not in what is expected of it, but for the choice of epochs
+    moved = set_up(CRISPPlus(alpha=1.0), rows, other).target
+    assert (moved[7] - expected[7]).abs().max() < 0.2
+
+
+def test_the_head_starts_at_the_priors(case):
+    rows, observed = case
+    method = CRISPPlus(cardinality=1.6)
+    method.head = LinearHead(5, 4)
+    weight = method.head.weight.detach().clone()
+    method.setup(view_of(rows, observed))
+    torch.testing.assert_close(torch.sigmoid(method.head.bias.detach()), method.class_prior)
+    assert torch.equal(method.head.weight, weight)
+
+
+def test_a_head_without_a_start_is_left_alone(case, prepare):
+    rows, observed = case
+    prepare(CRISPPlus(cardinality=1.6), observed, inputs=rows)  # its head is the identity
+
+
+def test_rows_that_show_nothing_or_several(case):
+    rows, observed = case
+    observed = observed.clone()
+    observed[:10] = 0
+    observed[10:20, 1:3] = 1
+    method = set_up(CRISPPlus(alpha=0.3, cardinality=2.0), rows, observed)
+    fit = cross_fit(rows, observed)
+    torch.testing.assert_close(method.target, naive_target(observed, fit.probability, 0.3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(method.target[:10], fit.probability[:10])
+    share = observed.sum(0) / 70  # of the rows that show any
+    torch.testing.assert_close(method.propensity, share / method.class_prior)
+    assert method.target.max() <= 1
+    loss = method.loss([rows], Batch((rows,), observed, torch.arange(80)))
+    assert torch.isfinite(loss)
+
+
+def test_a_label_nobody_observed(case):
+    """Its prior stays unknown, it is assumed absent and starts rarer than any that was seen once."""
+    rows, observed = case
+    wider = torch.cat([observed, torch.zeros(80, 1)], 1)
+    method = set_up(CRISPPlus(), rows, wider)
+    assert torch.isnan(method.class_prior[4])
+    assert torch.isfinite(method.class_prior[:4]).all()
+    assert method.propensity[4] == 1
+    torch.testing.assert_close(torch.sigmoid(method.head.bias[4].detach()), torch.tensor(0.5 / 81))
+    assert np.isnan(method.final_prior(None, None)[0][4])
+    loss = method.loss([rows], Batch((rows,), wider, torch.arange(80)))
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert all(torch.isfinite(p.grad).all() for p in method.parameters())
+
+
+def test_cardinality_is_told(case):
+    rows, observed = case
+    method = set_up(CRISPPlus(cardinality=2.5), rows, observed)
+    assert math.isclose(method.class_prior.sum().item(), 2.5, rel_tol=1e-5)
+    assert method.privileged == {"cardinality"}
+    assert CRISPPlus().privileged == frozenset()
+
+
+@pytest.fixture(scope="module")
+def open_case():
+    """Features that say little of twenty labels: a row may have one of them, or many."""
+    rng = np.random.default_rng(0)
+    share = 1 / np.arange(1, 21)
+    rows = torch.tensor(rng.normal(size=(200, 4)), dtype=torch.float32)
+    return rows, torch.eye(20)[rng.choice(20, 200, p=share / share.sum())]
+
+
+def test_a_warning_about_the_priors_is_passed_on(open_case):
+    rows, observed = open_case
+    method = CRISPPlus()
+    method.head = LinearHead(4, 20)
+    with pytest.warns(UserWarning, match="does not settle how many labels a row has"):
+        method.setup(view_of(rows, observed))
+
+
+def test_then_all_logits_are_lower_by_a_constant(open_case):
+    """By log(κ̂/κ₀), κ₀ the low end of the interval: in the loss, and where the head starts; the priors stay."""
+    rows, observed = open_case
+    method = set_up(CRISPPlus(), rows, observed)
+    estimate = estimate_priors(cross_fit(rows, observed).probability, observed, estimator="bracket")
+    shift = math.log(estimate.cardinality / estimate.cardinality_interval[0])
+    assert shift > 0.5
+    prior = torch.tensor(estimate.prior, dtype=torch.float32)
+    torch.testing.assert_close(method.class_prior, prior, equal_nan=True)
+    seen = ~torch.isnan(prior)
+    torch.testing.assert_close(method.head.bias.detach()[seen], torch.logit(prior)[seen] - shift, atol=1e-5, rtol=0)
+    batch = Batch((rows,), observed, torch.arange(200))
+    loss = method.loss([rows], batch)
+    with torch.no_grad():
+        method.head.bias += shift
+    method.caution = torch.tensor(0.0)
+    torch.testing.assert_close(method.loss([rows], batch), loss)
+
+
+def test_no_caution_where_the_number_of_labels_is_told(open_case):
+    assert set_up(CRISPPlus(cardinality=1.5), *open_case).caution == 0
+
+
+def test_pictures_are_described_by_the_network(case):
+    rows, observed = case
+    pictures = torch.zeros(80, 3, 4, 4)
+    seen = set_up(CRISPPlus(), pictures, observed, features=rows, is_tabular=False)
+    torch.testing.assert_close(seen.target, set_up(CRISPPlus(), rows, observed).target)
+
+
+def test_a_propensity_is_at_most_one(case):
+    rows, observed = case
+    method = set_up(CRISPPlus(cardinality=1.0), rows, observed)  # all that is there is shown
+    assert (method.propensity * method.row_factor).max() > 1
+    features = torch.full((80, 5), 50.0)
+    assert torch.isfinite(method.loss([features], Batch((features,), observed, torch.arange(80))))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"alpha": 1.5}, "alpha must lie between 0 and 1; got 1.5. The default is 0.5."),
+        ({"alpha": -0.1}, "alpha must lie between 0 and 1; got -0.1"),
+        ({"alpha": math.nan}, "alpha must lie between 0 and 1; got nan"),
+        ({"cardinality": 0.5}, "known_cardinality must lie between 1 and the number of observed labels, 4; got 0.5"),
+        ({"cardinality": 9}, "known_cardinality must lie between 1 and the number of observed labels, 4; got 9"),
+    ],
+)
+def test_wrong_parameters(parameters, sentence, case):
+    with pytest.raises(ValueError, match=sentence):
+        set_up(CRISPPlus(**parameters), *case)
