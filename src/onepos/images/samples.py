@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from onepos.files import replacing
 from onepos.images.decoding import read_image
-from onepos.images.transforms import make_views, to_unit
+from onepos.images.transforms import carry, make_views, to_unit
 from onepos.networks.normalisation import IMAGENET, Normalisation
 
 # Pictures decoded at a time where nobody asks for batches.
@@ -80,7 +80,7 @@ class _Pictures:
             if len(kept) < len(index):
                 index, pixels = index[kept], pixels[kept]
             if kept:
-                yield index.to(self.device), self._finish(pixels, n_views)
+                yield carry(index, self.device), self._finish(pixels, n_views)
 
     def to(self, device: torch.device) -> Self:
         """The same pictures, given out on `device`."""
@@ -150,7 +150,7 @@ class ImageTensors(_Pictures):
         return self.data.nbytes
 
     def _pixels(self, index: Tensor) -> Tensor:
-        return self.data.index_select(0, index.to(self.data.device))
+        return self.data.index_select(0, carry(index, self.data.device))
 
     def _stream(self, batches: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         for index in batches:

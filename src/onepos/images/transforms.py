@@ -31,6 +31,12 @@ def to_unit(pixels: Tensor) -> Tensor:
     return pixels.permute(0, 3, 1, 2).float().div_(255)
 
 
+def carry(values: Tensor, device: torch.device) -> Tensor:
+    """The values on the device; to CUDA from pinned memory, or the copy would wait for all that is queued there."""
+    pinned = values.pin_memory() if device.type == "cuda" and values.device.type == "cpu" else values
+    return pinned.to(device, non_blocking=True)
+
+
 def make_views(pixels: Tensor, n_views: int, normalisation: Normalisation, generator: Generator) -> tuple[Tensor, ...]:
     """Normalised views of uint8 pictures (B, H, W, 3): a weak one, then strong ones."""
     images = to_unit(pixels)
@@ -66,10 +72,10 @@ def cutout(images: Tensor, generator: Generator, share: float = 0.5) -> Tensor:
     inside = images.new_ones(1, 1, 1, 1, dtype=torch.bool)
     for length, shape in ((height, (1, 1, -1, 1)), (width, (1, 1, 1, -1))):
         side = int(length * share + 0.5)
-        centre = torch.randint(length, (n, 1, 1, 1), generator=generator).to(images.device)
+        centre = carry(torch.randint(length, (n, 1, 1, 1), generator=generator), images.device)
         place = torch.arange(length, device=images.device).view(shape)
         inside = inside & (place >= centre - side // 2) & (place < centre - side // 2 + side)
-    colour = torch.randint(256, (n, 3, 1, 1), generator=generator).to(images) / 255
+    colour = carry(torch.randint(256, (n, 3, 1, 1), generator=generator), images.device).to(images.dtype) / 255
     return torch.where(inside, colour, images)
 
 
@@ -86,7 +92,7 @@ def colour_jitter(
     jittered = images
     for k in torch.randperm(len(changes), generator=generator).tolist():
         amount = centres[k] + amounts[k] * (2 * torch.rand(len(images), generator=generator) - 1)
-        jittered = changes[k](jittered, amount.to(images))
+        jittered = changes[k](jittered, carry(amount, images.device).to(images.dtype))
     return torch.where(chosen, jittered, images)
 
 
@@ -100,8 +106,8 @@ def rand_augment(images: Tensor, generator: Generator, n_operations: int = 2) ->
         for k, operation in enumerate(OPERATIONS.values()):
             mine = torch.nonzero(which == k).flatten()  # known on the CPU: no waiting for the device
             if len(mine):
-                there = mine.to(images.device)
-                changed[there] = operation(images[there], strength[mine].to(images))
+                there = carry(mine, images.device)
+                changed[there] = operation(images[there], carry(strength[mine], images.device).to(images.dtype))
         images = changed
     return images
 
@@ -128,4 +134,4 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def _chosen(images: Tensor, generator: Generator, p: float) -> Tensor:
-    return (torch.rand(len(images), 1, 1, 1, generator=generator) < p).to(images.device)
+    return carry(torch.rand(len(images), 1, 1, 1, generator=generator) < p, images.device)
