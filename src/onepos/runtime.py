@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -64,6 +65,7 @@ def open_runtime(device: str, precision: str) -> Any:
         return Direct()
     from lightning_fabric import Fabric  # seconds to import: only where it is used
 
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it tells of each training what was asked for
     where: Any = 1 if place.type == "cpu" else [place.index or 0]
     return Fabric(accelerator=place.type, devices=where, precision="bf16-mixed" if precision == "bf16" else "32-true")
 
