@@ -1,6 +1,7 @@
 """Small data for all tests; one thread per process, since pytest-xdist runs one process per core."""
 
 import os
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,14 @@ def toy():
     Y = (X @ rng.normal(size=(8, 4)) > 0.3).astype(np.uint8)
     Y[np.arange(60), rng.integers(0, 4, 60)] = 1
     return X, Y, draw_single_positive(Y, 0)
+
+
+@pytest.fixture
+def short_cross_fit(monkeypatch):
+    """Two epochs in place of sixty, for tests that ask for many fits and not for good ones."""
+    for name, value in {"_MOST_EPOCHS": 2, "_MOST_STEPS": 2, "RATES": {"linear": (1e-3,), "layered": (1e-3,)}}.items():
+        monkeypatch.setattr(f"onepos.crossfit.{name}", value)
+    monkeypatch.setattr("onepos.crossfit._recent", OrderedDict())
 
 
 @pytest.fixture

@@ -18,6 +18,8 @@ from onepos.methods import METHODS
 from onepos.samples import DenseRows
 from onepos.training import Learner, Plan, Validation, train
 
+pytestmark = pytest.mark.usefixtures("short_cross_fit")
+
 # Also with memory that the loss itself fills.
 METHODS = {**METHODS, "crisp, running scores": partial(METHODS["crisp"], scores="running")}
 ALL = sorted(METHODS)

@@ -1,9 +1,12 @@
 """scikit-learn's own checks, on every method that tabular data can run without more than X and y."""
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onepos import SinglePositiveClassifier
 from onepos.methods import METHODS
+
+pytestmark = pytest.mark.usefixtures("short_cross_fit")
 
 SPARSE = "wants 1-D predictions for a 1-D y; predict gives an (n, c) indicator always (sparse X: see test_estimator)"
 EXPECTED_FAILURES = {"check_estimator_sparse_array": SPARSE, "check_estimator_sparse_matrix": SPARSE}

@@ -11,6 +11,8 @@ from onepos.protocol import draw_single_positive
 from onepos.samples import as_samples
 from onepos.training import Learner, Plan, train
 
+pytestmark = pytest.mark.usefixtures("short_cross_fit")
+
 
 def make(name):
     method = METHODS[name]()

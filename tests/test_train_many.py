@@ -21,6 +21,8 @@ from onepos.samples import as_samples, fit_scaling, join_samples
 from onepos.stacking import Task, can_stack, train_many
 from onepos.training import Diverged, History, Learner, Plan, Validation, predict_logits, train
 
+pytestmark = pytest.mark.usefixtures("short_cross_fit")
+
 # Also with memory that the loss itself fills.
 METHODS = {**METHODS, "crisp, running scores": partial(METHODS["crisp"], scores="running")}
 STACKABLE = [name for name in METHODS if METHODS[name]().stackable]
