@@ -126,8 +126,8 @@ def _as_rows(X: Any) -> Tensor:
     """Standardised rows, cut at ±_LIMIT, (n, d)."""
     if X.ndim != 2 or X.shape[0] < N_FOLDS:
         raise ValueError(
-            f"X must be a matrix of at least {N_FOLDS} rows; got shape {tuple(X.shape)}, n_samples={X.shape[0]}. Give one "
-            "row per sample."
+            f"X must be a matrix of at least {N_FOLDS} rows; got shape {tuple(X.shape)}, n_samples={X.shape[0]}. "
+            "Give one row per sample."
         )
     if isinstance(X, Tensor):
         rows = X.detach().float()
