@@ -13,7 +13,7 @@ from onepos.benchmark.run import make_trial, run_one, why_not
 from onepos.benchmark.runner import make_blocks
 from onepos.benchmark.study import PUBLISHED_DRAW, Run
 from onepos.benchmark.study_file import STUDIES, read_study
-from onepos.datasets import digit_scenes, load_dataset
+from onepos.datasets import digit_scenes
 from onepos.datasets.images import ImageDataset
 from onepos.images import ImageFiles
 from onepos.methods import METHODS
@@ -159,4 +159,3 @@ def test_pictures_need_a_study_of_pictures(runs):
     data = ImageDataset("few", "", ["a.png"], np.ones((1, 2), np.uint8), "ab")
     with pytest.raises(ValueError, match=r"few holds pictures; the study must have a table \[pictures\]"):
         make_trial(data, dataclasses.replace(runs["an"], pictures=None))
-    assert load_dataset("digit-scenes").image_shape == (16, 16)

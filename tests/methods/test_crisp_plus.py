@@ -111,8 +111,6 @@ def test_without_a_cardinality_the_priors_are_those_of_the_bracket():
     np.testing.assert_allclose(prior, estimate.prior, rtol=1e-6)
     np.testing.assert_allclose(interval, np.stack([estimate.lower, estimate.upper], 1), rtol=1e-6)
     assert method.prior_is_given
-    with pytest.raises(NotImplementedError, match="estimated before the training"):
-        method.estimate_prior(None, None)
 
 
 def test_with_nothing_expected_and_all_shown_it_is_assume_negative(case):

@@ -27,6 +27,9 @@ from onepos.samples import Samples, as_samples, fit_scaling
 from onepos.stacking import Task, train_many
 from onepos.training import LISTED_LABELS, NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits
 
+# What a study of pictures says of the plan.
+_OF_PICTURES = ("precision", "frozen_epochs", "backbone_lr", "compile")
+
 _PENALTY = 100.0  # of the ridge regression; between 10 and 1000 it hardly matters
 
 Labels = npt.NDArray[np.uint8]
@@ -138,7 +141,7 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
     method = make_method(run.method, **parameters)
     with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
         backbone, width = _make_network(run, trial, method)
-    pictures = run.pictures
+    pictures = {name: getattr(run.pictures, name) for name in _OF_PICTURES} if run.pictures else {}
     plan = Plan(
         epochs=run.epochs,
         batch_size=run.batch_size,
@@ -148,10 +151,7 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
         select=run.select_metric,
         device=device,
         seed=run.seed,
-        precision=pictures.precision if pictures else "32",
-        frozen_epochs=pictures.frozen_epochs if pictures else 0,
-        backbone_lr=pictures.backbone_lr if pictures else 1.0,
-        compile=pictures.compile if pictures else False,
+        **pictures,
     )
     observed = trial.labels if "full labels" in method.requires else trial.observed
     validation = trial.full if run.select_labels == "full" else trial.single

@@ -32,7 +32,7 @@ from torch import Tensor
 from onepos.crossfit import cross_fit
 from onepos.likelihoods import propensity_likelihood
 from onepos.method import Batch, Method, TrainView
-from onepos.priors import FloatArray, PriorEstimate, estimate_priors
+from onepos.priors import FloatArray, estimate_priors
 
 # Half of the noise of the gradients is gone with that of the targets. To Adam the size of a loss means nothing but
 # against weight decay, which would weigh twice as much as it does for AN.
@@ -43,7 +43,7 @@ class CRISPPlus(Method):
     """Propensity likelihood of targets that are half drawn and half expected.
 
     Nothing is tuned per data set. `setup` is most of the cost: it trains ten small models on four fifths of the rows
-    each, whatever the network (docs/performance.md).
+    each, whatever the network.
 
     Rows may show none, one or several labels. Of one that shows none the target is s̃ alone; of one that shows r labels
     r·s̃ stands for s̃.
@@ -93,8 +93,10 @@ class CRISPPlus(Method):
         share = observed.sum(0) / (n_shown > 0).sum().clamp(min=1)
         self.register_buffer("class_prior", prior)
         self.register_buffer("prior_interval", torch.as_tensor(interval, dtype=torch.float32, device=device))
-        self.register_buffer("target", (1 - alpha) * observed + alpha * expected)
-        self.register_buffer("row_factor", (fit.peak / fit.peak.mean()).sqrt().to(observed)[:, None])
+        # What follows from the data row by row is not saved: it would be most of a checkpoint.
+        self.register_buffer("target", (1 - alpha) * observed + alpha * expected, persistent=False)
+        row_factor = (fit.peak / fit.peak.mean()).sqrt().to(observed)[:, None]
+        self.register_buffer("row_factor", row_factor, persistent=False)
         self.register_buffer("propensity", (share / prior).nan_to_num(1.0))  # a label never shown: AN
         low, _ = estimate.cardinality_interval
         caution = math.log(estimate.cardinality / low) if estimate.warning else 0.0
@@ -115,10 +117,6 @@ class CRISPPlus(Method):
         """Those of `setup`, with their intervals."""
         assert self.class_prior is not None
         return self.class_prior.double().cpu().numpy(), self.prior_interval.double().cpu().numpy()
-
-    def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
-        """Scores of the trained network say nothing that `setup` did not know."""
-        raise NotImplementedError("priors are estimated before the training; see final_prior.")
 
     @torch.no_grad()
     def _start_head(self, prior: Tensor, n: int) -> None:
