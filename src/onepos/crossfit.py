@@ -127,7 +127,7 @@ def _as_rows(X: Any) -> Tensor:
     if X.ndim != 2 or X.shape[0] < N_FOLDS:
         raise ValueError(
             f"X must be a matrix of at least {N_FOLDS} rows; got shape {tuple(X.shape)}, n_samples={X.shape[0]}. "
-            "Give one row per sample."
+            "Give more rows, one per sample."
         )
     if isinstance(X, Tensor):
         rows = X.detach().float()

@@ -290,18 +290,20 @@ def _lead(results: StudyResults) -> str:
     counts = Counter((run.dataset, run.method) for run in results.runs if run.trial == 0)
     split = "its own split (where the data ship none)" if study.split == "new" else "the same split"
     draw = "its own" if study.draw == "new" else "the same"
-    scaling = "standardised" if study.scaling == "standard" else "as they are"
+    inputs = "Features standardised" if study.scaling == "standard" else "Features as they are"
+    if study.pictures:
+        inputs = f"Pictures of {study.pictures.size} × {study.pictures.size} pixels, {study.pictures.weights} weights"
     chosen = f"Epoch and configuration are chosen {seen}"
     if study.sampler == "star":
         chosen = f"The epoch is chosen {seen}, of the configurations the centre of the star counts"
     elif not _has_choice(results):
         chosen = f"The epoch is chosen {seen}"
     return (
-        f"{len(study.methods)} methods on {len(study.datasets)} data sets, each with "
+        f"{len(study.methods)} methods on {_range([len(study.datasets)], 'data set')}, each with "
         f"{_range(list(counts.values()), 'configuration')} ({study.sampler}) of "
         f"{_range([b.epochs for b in budgets], 'epoch')} in {_range([b.trials for b in budgets], 'trial')}. "
         f"Every trial has {split} and "
-        f"{draw} draw of the single positives. Features {scaling}, networks {', '.join(study.networks)}. "
+        f"{draw} draw of the single positives. {inputs}, networks {', '.join(study.networks)}. "
         f"{chosen}; the test rows are looked at once. The floor is {study.floor}; the "
         f"oracle, which learns from all labels, is {study.oracle}."
     )

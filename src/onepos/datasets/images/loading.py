@@ -51,4 +51,10 @@ def load_images(name: str, root: str | Path | None = None) -> ImageDataset:
     """
     if name not in IMAGE_SETS:
         raise ValueError(f"unknown data set of pictures '{name}'; {suggest(name, list(IMAGE_SETS))}")
-    return IMAGE_SETS[name](data_root(root) / "images")
+    folder = data_root(root) / "images"
+    try:
+        return IMAGE_SETS[name](folder)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error} {name} is looked for in {folder}; $ONEPOS_DATA says where data lie."
+        ) from error
