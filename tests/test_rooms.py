@@ -20,7 +20,7 @@ ROOMS = [
     {"losses", "likelihoods", "priors", "neighbours", "metrics", "criteria", "selection"},
     {"samples", "crossfit", "images", "backbones", "networks", "heads"},
     {"method", "methods"},
-    {"runtime", "optimizers", "checkpoint", "training", "stacking"},
+    {"runtime", "optimizers", "checkpoint", "training", "tracing", "stacking"},
     {"labels", "pictures", "estimator", "model_folder"},
     {"recipes", "benchmark"},
     {"report"},

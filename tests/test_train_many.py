@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import onepos.stacking
+import onepos.tracing
 import onepos.training
 from onepos.backbones import make_backbone
 from onepos.method import Method
@@ -107,8 +108,8 @@ def count_traces(monkeypatch, worth):
 
     traces, make_fx = [], tracing.make_fx
     monkeypatch.setattr(tracing, "make_fx", lambda function: traces.append(function) or make_fx(function))
-    monkeypatch.setattr(onepos.stacking, "_WORTH_A_TRACE", worth)
-    monkeypatch.setattr(onepos.stacking, "_WORTH_THE_FIRST", worth)
+    monkeypatch.setattr(onepos.tracing, "_WORTH_A_TRACE", worth)
+    monkeypatch.setattr(onepos.tracing, "_WORTH_THE_FIRST", worth)
     return traces
 
 
@@ -132,9 +133,9 @@ def test_traced_only_where_it_pays(name, worth, n_traces, toy, monkeypatch):
 
 def test_the_first_trace_of_a_process_must_pay_for_what_it_imports(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
-    first = onepos.stacking._steps_worth_a_trace()
+    first = onepos.tracing._steps_worth_a_trace()
     monkeypatch.setitem(sys.modules, "torch._dynamo", object())
-    assert first > onepos.stacking._steps_worth_a_trace()
+    assert first > onepos.tracing._steps_worth_a_trace()
 
 
 @pytest.mark.parametrize("name", STACKABLE)

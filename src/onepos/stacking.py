@@ -19,7 +19,6 @@ import dataclasses
 import hashlib
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,10 +34,11 @@ from torch import Tensor, nn
 
 from onepos.checkpoint import load_checkpoint, save_checkpoint
 from onepos.heads import LinearHead
-from onepos.method import Batch, Memory, Method
+from onepos.method import Batch, Memory
 from onepos.optimizers import StackedAdam
 from onepos.runtime import choose_device, free_memory, generator, seeded
 from onepos.samples import DenseRows, Samples, SparseRows, join_samples
+from onepos.tracing import TracedLoss
 from onepos.training import (
     FIRST_EPOCH_STREAM,
     HEAD_STREAM,
@@ -63,9 +63,6 @@ _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.
 
 # More runs than this gain nothing (benchmarks/stacked.py): a CPU is then bound by memory, an accelerator is full.
 _LARGEST_STACK = {"cpu": 64, "cuda": 512}
-
-# A trace of the loss takes as long as it saves in so many steps; the first in a process imports much of torch for it.
-_WORTH_A_TRACE, _WORTH_THE_FIRST = 200, 1000
 
 # Numbers looked up at once for the next batches: enough that looking up costs nothing, few enough to stay in the cache.
 _LOOKED_UP = 1 << 21
@@ -290,7 +287,7 @@ class _Stack:
         n_own = len(self.own)
         learned = [tensor.detach().requires_grad_() for tensor in (features, *state[:n_own])]
         losses, memory = torch.func.vmap(self._loss_of_one)(learned[0], rows, seen, index, *learned[1:], *state[n_own:])
-        gradients = torch.autograd.grad(losses, learned, torch.ones_like(losses))
+        gradients = torch.autograd.grad(losses, learned, torch.ones(losses.shape, device=losses.device))
         return losses.detach(), gradients, {name: new.detach() for name, new in memory.items()}
 
     def _loss_of_one(
@@ -394,7 +391,7 @@ class _Stack:
         self.floats = self._differing_floats()
         self.slots = [*self._slots("_parameters", self.own), *self._slots("_buffers", self.buffers)]
         self.slots += [(self.method.__dict__, name) for name in self.floats]
-        self.loss = _TracedLoss(self._loss_of_each, self.method)
+        self.loss = TracedLoss(self._loss_of_each, self.method, [*self.own, *self.buffers, *self.floats], [*self.own])
         for k in range(len(self.tasks)):
             self._open_window(k)
             self.views[k] = dataclasses.replace(self.views[k], logits=partial(self._training_logits, k))
@@ -473,74 +470,6 @@ class _Stack:
         self.states = saved["states"]
         self.histories = [History(**history) for history in saved["histories"]]
         return int(saved["next_epoch"])
-
-
-class _TracedLoss:
-    """The losses of a stack, traced once into a plain list of kernels and replayed.
-
-    Under vmap and autograd a small kernel takes less time than what surrounds it. A trace is good for batches of one
-    length, and as long as the loss is the same function: in all epochs if the method does not ask which it is,
-    otherwise within a phase. Where too few steps are ahead to pay for it, and for a last batch that is shorter, the
-    loss is called as it is.
-    """
-
-    def __init__(self, function: Callable[..., Any], method: Method) -> None:
-        self.function, self.method = function, method
-        self.trace: Callable[..., Any] | None = None
-        self.phase: Any = None
-        self.called = False
-        _watch_epoch(method)
-
-    def start_epoch(self, epoch: int, n_steps: int, n_epochs: int) -> None:
-        """So many steps in this epoch; so many epochs to come, with this one."""
-        self.epochs, self.n_steps = range(epoch, epoch + n_epochs), n_steps
-        self._look_ahead()
-
-    def _look_ahead(self) -> None:
-        """Count the steps that the loss stays as it is, and drop the trace of a phase that is over."""
-        phases = [self._phase(epoch) for epoch in reversed(self.epochs)][::-1]
-        n_epochs = next((k for k, phase in enumerate(phases) if phase != phases[0]), len(phases))
-        self.n_ahead = n_epochs * self.n_steps
-        if phases[0] != self.phase:
-            self.trace, self.phase = None, phases[0]
-
-    def _phase(self, epoch: int) -> Any:
-        """Of this epoch, which is the method's from then on."""
-        self.method.epoch = epoch
-        return self.method.phase if self.method.epoch_was_read else None
-
-    def __call__(self, *tensors: Tensor) -> Any:
-        if not self.called:  # shows whether the method asks for the epoch
-            self.called = True
-            result = self.function(*tensors)
-            self._look_ahead()
-            return result
-        if self.trace is None and self.n_ahead >= _steps_worth_a_trace():
-            from torch.fx.experimental.proxy_tensor import make_fx  # not public, so only where it is used
-
-            self.batch_size = tensors[0].shape[1]
-            self.trace = make_fx(self.function)(*tensors)
-        if self.trace is None or tensors[0].shape[1] != self.batch_size:
-            return self.function(*tensors)
-        return self.trace(*tensors)
-
-
-def _steps_worth_a_trace() -> int:
-    return _WORTH_A_TRACE if "torch._dynamo" in sys.modules else _WORTH_THE_FIRST
-
-
-def _watch_epoch(method: Method) -> None:
-    """Let `method.epoch_was_read` tell whether anyone has asked for its epoch."""
-
-    def read(self: Any) -> int:
-        self.epoch_was_read = True
-        return int(self.__dict__["epoch"])
-
-    def write(self: Any, epoch: int) -> None:
-        self.__dict__["epoch"] = epoch
-
-    watched = {"epoch": property(read, write), "epoch_was_read": False}
-    method.__class__ = type(type(method).__name__, (type(method),), watched)
 
 
 class _RowsOfRuns:
