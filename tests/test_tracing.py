@@ -20,7 +20,8 @@ def test_what_stands_still_is_computed_once_until_it_is_forgotten():
 
     x, prior = torch.rand(3), torch.rand(3)
     trace = traced(function, [1], x, prior)
-    assert names(trace.each) == ["exp", "mul"] and "log" in names(trace.once)
+    assert names(trace.each) == ["exp", "mul"]
+    assert "log" in names(trace.once)
     expected = function(x, prior)
     assert all(torch.equal(a, b) for a, b in zip(trace(x, prior), expected, strict=True))
     other = torch.rand(3)
