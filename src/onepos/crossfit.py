@@ -34,7 +34,6 @@ from onepos.samples import as_samples, fit_scaling
 N_FOLDS, N_NEIGHBOURS, TEMPERATURE = 5, 60, 20.0
 HIDDEN, DROPOUT = 256, 0.5
 RATES = {"linear": (3e-4, 1e-3, 3e-3), "layered": (3e-4, 1e-3)}
-DECAY = 1e-3
 
 # Adam on batches of the training folds. It stops when some epochs and steps in a row bring the held-out rows nothing;
 # an epoch of few rows is few steps, hence both.
@@ -187,7 +186,7 @@ def _fit_model(
     with torch.enable_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         model = _start(make(), target[seen]).to(device)
-        optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=DECAY, fused=True)
+        optimiser = torch.optim.Adam(model.parameters(), lr=rate, fused=True)
         n_steps = -(-len(seen) // _BATCH)
         patience = max(_PATIENT_EPOCHS, _PATIENT_STEPS // n_steps)
         lowest, best, waited = torch.inf, target[unseen], 0
