@@ -194,7 +194,7 @@ def _best_bin(
     """For each observed label: which positive's score is ẑ, and how many positives reach it. Eq. (2)."""
     if len(labels) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    order = np.lexsort((at_least, labels))
+    order = np.argsort(labels * (n + 1) + at_least, kind="stable")  # by label, then by count; faster than lexsort
     label, reached = labels[order], at_least[order]
     first = np.cumsum(n_positive) - n_positive
     reached_positive = np.arange(len(order)) - first[label] + 1
