@@ -139,8 +139,8 @@ def main() -> None:
     lines = [
         "# What is left of the gap",
         "",
-        f"Made by `benchmarks/gap.py`, which says how: means of {options.trials} trials, seeds {seeds[0]} to {seeds[-1]}. "
-        "In brackets the share of the way from AN to full labels.",
+        f"Made by `benchmarks/gap.py`, which says how: means of {options.trials} trials, seeds {seeds[0]} to {seeds[-1]}."
+        " In brackets the share of the way from AN to full labels.",
         "",
         "| data set | " + " | ".join(["", *(METRICS[name].title for name in METRICS_SHOWN)]) + " |",
         "|---" * (2 + len(METRICS_SHOWN)) + "|",
