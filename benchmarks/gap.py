@@ -139,7 +139,7 @@ def main() -> None:
     lines = [
         "# What is left of the gap",
         "",
-        f"Made by `benchmarks/gap.py`, which says how: means of {options.trials} trials, seeds {seeds[0]} to {seeds[-1]}."
+        f"Made by `benchmarks/gap.py`, which says how: means over {options.trials} trials, seed {seeds[0]} on."
         " In brackets the share of the way from AN to full labels.",
         "",
         "| data set | " + " | ".join(["", *(METRICS[name].title for name in METRICS_SHOWN)]) + " |",
