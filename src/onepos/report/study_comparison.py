@@ -55,6 +55,13 @@ class MetricComparison:
         return METRICS[self.metric].greater_is_better
 
     @property
+    def mean_ranks(self) -> Mapping[str, float]:
+        """Over the data sets, of methods with results on all of them; with one set the ranks themselves."""
+        if self.friedman:
+            return self.friedman.mean_ranks
+        return next(iter(self.ranks.values())) if len(self.ranks) == 1 else {}
+
+    @property
     def title(self) -> str:
         """The metric's title with an arrow for the direction that is better."""
         return f"{METRICS[self.metric].title} {'↑' if self.greater_is_better else '↓'}"

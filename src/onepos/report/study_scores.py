@@ -27,7 +27,7 @@ def scores_table(comparison: MetricComparison) -> StudyTable:
     """Method × data set: mean ± std, the rank in brackets, the printed number and the difference below."""
     study = comparison.results.study
     best = {dataset: _best_text(comparison, dataset) for dataset in study.datasets}
-    ranks = comparison.friedman.mean_ranks if comparison.friedman else {}
+    ranks = comparison.mean_ranks
     lowest = decimal(min(ranks.values()), 2) if ranks else ""
     rows = []
     for method in study.methods:
@@ -54,7 +54,7 @@ def count_verdicts(comparisons: Sequence[MetricComparison]) -> dict[str, int]:
 def overview_table(comparisons: Sequence[MetricComparison]) -> StudyTable:
     """Method × metric: the mean rank over the data sets, for methods that have results on all of them."""
     results = comparisons[0].results
-    ranks = {each.metric: each.friedman.mean_ranks if each.friedman else {} for each in comparisons}
+    ranks = {each.metric: each.mean_ranks for each in comparisons}
     lowest = {metric: decimal(min(row.values()), 2) if row else "" for metric, row in ranks.items()}
     overall = {name: known_mean([row[name] for row in ranks.values() if name in row]) for name in results.competitors}
     order = sorted(overall, key=lambda name: math.inf if math.isnan(overall[name]) else overall[name])
