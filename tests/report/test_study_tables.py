@@ -157,6 +157,15 @@ def test_cells_hold_mean_std_rank_and_the_printed_number():
     assert [row[0].flat() for row in table.rows] == ["an (floor)", "crisp", "full (oracle)"]
 
 
+def test_of_one_data_set_the_mean_rank_is_the_rank():
+    study = make_study(datasets=("yeast",))
+    results = make_results(study, by_method({"an": (0.3, 0.5), "crisp": (0.16, 0.18), "full": (0.1, 0.1)}))
+    each = compare_methods(results, "ranking_loss")
+    assert each.friedman is None
+    assert text_of(scores.scores_table(each), "an", "Mean rank") == "2.00"
+    assert text_of(scores.overview_table([each]), "crisp", "All") == "1.00"
+
+
 def test_of_a_gain_the_greatest_is_bold_and_equal_as_shown_is_equal():
     results = make_results(make_study(), by_method({"an": (0.7, 0.7), "crisp": (0.7001, 0.7001), "full": (0.7, 0.7)}))
     each = compare_methods(results, "map")
