@@ -151,7 +151,8 @@ def main() -> None:
         floor, oracle = means["AN"], means["full labels"]
         for kind, values in means.items():
             cells = [
-                f"{v:.4f} ({100 * (v - a) / (f - a):.0f} %)" for v, a, f in zip(values, floor, oracle, strict=True)
+                f"{v:.4f} ({100 * (v - a) / (f - a) + 0.0:.0f} %)"
+                for v, a, f in zip(values, floor, oracle, strict=True)
             ]
             lines.append(f"| {name} | {kind} | " + " | ".join(cells) + " |")
             print(lines[-1], flush=True)
