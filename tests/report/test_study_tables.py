@@ -164,6 +164,9 @@ def test_of_one_data_set_the_mean_rank_is_the_rank():
     assert each.friedman is None
     assert text_of(scores.scores_table(each), "an", "Mean rank") == "2.00"
     assert text_of(scores.overview_table([each]), "crisp", "All") == "1.00"
+    alone = make_results(study, lambda run: None if run.method == "crisp" else make_result(0.5, 0.5))
+    each = compare_methods(alone, "ranking_loss")
+    assert text_of(scores.overview_table([each]), "an", "All") == "–"  # nobody to compare with
 
 
 def test_of_a_gain_the_greatest_is_bold_and_equal_as_shown_is_equal():

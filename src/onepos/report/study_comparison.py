@@ -56,10 +56,14 @@ class MetricComparison:
 
     @property
     def mean_ranks(self) -> Mapping[str, float]:
-        """Over the data sets, of methods with results on all of them; with one set the ranks themselves."""
+        """Over the data sets, of methods with results on all of them; with one set the ranks themselves.
+
+        Empty where no two methods can be compared.
+        """
         if self.friedman:
             return self.friedman.mean_ranks
-        return next(iter(self.ranks.values())) if len(self.ranks) == 1 else {}
+        only = next(iter(self.ranks.values())) if len(self.ranks) == 1 else {}
+        return only if len(only) > 1 else {}
 
     @property
     def title(self) -> str:
