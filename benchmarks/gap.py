@@ -133,6 +133,8 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=90)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if options.trials < 1:
+        parser.error(f"--trials must be at least 1; got {options.trials}.")
 
     warnings.simplefilter("ignore", UserWarning)  # of priors that the data leave open
     seeds = range(options.first_seed, options.first_seed + options.trials)

@@ -34,7 +34,7 @@ class TracedLoss:
         self, function: Callable[..., Any], method: Method, state: Sequence[str], learned: Sequence[str]
     ) -> None:
         self.function, self.method = function, method
-        self.state, self.learned = state, set(learned)
+        self.state, self.moved = state, set(learned)  # and what the loss remembers, as its first call shows
         self.trace: _Trace | None = None
         self.phase: Any = None
         self.called = False
@@ -64,9 +64,10 @@ class TracedLoss:
         """The function of these tensors, by a trace where there is one."""
         if not self.called:  # shows whether the method asks for the epoch
             self.called = True
-            result = self.function(*tensors)
+            losses, gradients, memory = self.function(*tensors)
+            self.moved.update(f"method.{name}" for name in memory)
             self._look_ahead()
-            return result
+            return losses, gradients, memory
         if self.trace is None and self.n_ahead >= _steps_worth_a_trace():
             self.batch_size = tensors[0].shape[1]
             self.trace = self._make_trace(tensors)
@@ -77,11 +78,9 @@ class TracedLoss:
     def _make_trace(self, tensors: Sequence[Tensor]) -> _Trace:
         from torch.fx.experimental.proxy_tensor import make_fx  # not public, so only where it is used
 
-        traced = make_fx(self.function)(*tensors)
-        *_, memory = self.function(*tensors)
-        moved = self.learned | {f"method.{name}" for name in memory}
         first = len(tensors) - len(self.state)
-        return _Trace(traced, [first + k for k, name in enumerate(self.state) if name not in moved])
+        steady = [first + k for k, name in enumerate(self.state) if name not in self.moved]
+        return _Trace(make_fx(self.function)(*tensors), steady)
 
 
 class _Trace:
