@@ -47,6 +47,56 @@ class GaussianHead(LinearHead):
         return _full_precision(super().forward(mean + log_std.exp() * noise)), mean, log_std
 
 
+class OneShownHead(nn.Module):
+    """Linear logits, and a constant for each row that makes up for how much the row claims in all.
+
+    A label that is there is the one shown with chance e_j, so σ(h_j) claims that label j is shown with chance
+    e_j·σ(h_j). One label of a row is shown, so the claims of a row should be alike in all rows; linear logits know
+    nothing of each other. What comes out is
+
+        g_j = h_j − log N + level,    N = [ Σ_k (e_k·σ(h_k))^r ]^(1/r)
+
+    It leaves the order of the labels of a row as it is and moves rows against each other. With r = 1 N is the sum that
+    should be 1; `EXPONENT` is a little more, so that the noise of many small claims counts less.
+
+    Args:
+        n_features: Width of the features.
+        n_labels: Number of labels.
+
+    Attributes:
+        propensity: e_j, (c,); set by whoever knows it.
+        level: (); the mean of log N over many rows keeps the logits where they are on average.
+    """
+
+    EXPONENT = 1.25
+    propensity: Tensor
+    level: Tensor
+
+    def __init__(self, n_features: int, n_labels: int) -> None:
+        super().__init__()
+        self.linear = LinearHead(n_features, n_labels)
+        self.register_buffer("propensity", torch.ones(n_labels))
+        self.register_buffer("level", torch.zeros(()))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits g, (B, c)."""
+        free = self.free(features)
+        return free - self.log_claims(free).unsqueeze(-1) + self.level
+
+    def free(self, features: Tensor) -> Tensor:
+        """Linear logits h, (B, c)."""
+        return _full_precision(self.linear(features))
+
+    def log_claims(self, free: Tensor) -> Tensor:
+        """log N of each row, (B,)."""
+        claims = F.logsigmoid(free) + self.propensity.log()
+        return torch.logsumexp(self.EXPONENT * claims, -1) / self.EXPONENT
+
+    def start_at(self, log_odds: Tensor, weight_scale: float) -> None:
+        """Start near the given linear logits (c,) for every row."""
+        self.linear.start_at(log_odds, weight_scale)
+
+
 class CAMHead(nn.Conv2d):
     """One class activation map per label, linear in the channels at each place; the logit is the mean of its map.
 

@@ -7,13 +7,18 @@ and m̄ its mean, the network learns
 
     target       l̃_ij = (1 − α)·l_ij + α·s̃_ij          half of it thrown, half of it expected
     propensity   e_ij = (ρ_j/π̂_j) · √(m_i/m̄), at most 1    how often label j of row i is shown if it is there
-    L = −2·mean_ij [ l̃_ij log σ(h_ij) + (1 − l̃_ij) log(1 − e_ij·σ(h_ij)) ],   h = g + log(κ̂/κ₀)
+    L = −(2/5n) Σ_ij [ l̃_ij log σ(h_ij) + (1 − l̃_ij) log(1 − e_ij·σ(h_ij)) ]
 
-and h starts at logit π̂_j. σ(g) is a probability that the label is there, not that it is shown: a threshold of one half
-needs no choosing. κ₀ is κ̂ = Σπ̂, the number of labels per row, unless the data leave it open within a factor of five.
-Then it is the low end of its interval: all logits are lower by a constant, so that rather too few labels are predicted
-than too many, and no ranking changes. In place of the two terms of Eq. (8) stands one proper loss; docs/theory.md says
-of what.
+by linear logits h that start at logit π̂_j. Of each row one label is shown, so its claims (ρ_j/π̂_j)·σ(h_ij) should come
+to the same in all rows. Logits that do not know of each other are told so afterwards (`OneShownHead`):
+
+    g_ij = h_ij − log(N_i/N̄) − log(κ̂/κ₀),    N_i the size of all claims of row i, N̄ its geometric mean
+
+σ(g) is a probability that the label is there, not that it is shown: a threshold of one half needs no choosing. κ̂ = Σπ̂
+is the number of labels per row, which single positives leave open within an interval from κ₋ on. Decisions are taken
+with κ₀ = κ̂·(κ₋/κ̂)^(1/κ̂): where rows have little more than one label, AN is nearly right and too many labels are the
+dearer mistake. If κ is open within a factor of five, κ₀ = κ₋. That lowers all logits by a constant and changes no
+ranking. In place of the two terms of Eq. (8) stands one proper loss; docs/theory.md says of what.
 
 References:
     The class-prior-induced risk of the CRISP paper, Eq. (8), and its priors, Eq. (2), are what this starts from.
@@ -30,13 +35,15 @@ import torch
 from torch import Tensor
 
 from onepos.crossfit import cross_fit
+from onepos.heads import OneShownHead
 from onepos.likelihoods import propensity_likelihood
-from onepos.method import Batch, Method, TrainView
-from onepos.priors import FloatArray, estimate_priors
+from onepos.method import Batch, Memory, Method, TrainView
+from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
-# Half of the noise of the gradients is gone with that of the targets. To Adam the size of a loss means nothing but
-# against weight decay, which would weigh twice as much as it does for AN.
-_WEIGHT = 2.0
+# Of each label's part in the loss of a row. To Adam the size of a loss means nothing but against weight decay. Half of
+# the noise of the gradients is gone with that of the targets, so beside AN's mean over five labels it is twice as large;
+# and it is a sum over the labels: a mean over many is so small that any weight decay drowns it.
+_WEIGHT = 0.4
 
 
 class CRISPPlus(Method):
@@ -53,9 +60,11 @@ class CRISPPlus(Method):
         cardinality: Mean number of labels per row, where it is known; otherwise estimated.
     """
 
+    entry = "head.linear"
+    head: OneShownHead
     target: Tensor  # l̃, (n, c)
     row_factor: Tensor  # √(m_i/m̄), (n, 1)
-    propensity: Tensor  # ρ_j/π̂_j, (c,)
+    log_claims: Tensor  # log N_i as the running epoch saw it, (n,)
     caution: Tensor  # log(κ̂/κ₀), ()
     prior_interval: Tensor  # (c, 2)
 
@@ -72,6 +81,10 @@ class CRISPPlus(Method):
     def prior_is_given(self) -> bool:
         """They are estimated before the training, and not from its scores."""
         return True
+
+    def make_head(self, n_features: int, n_labels: int) -> OneShownHead:
+        """Linear, with a constant for each row."""
+        return OneShownHead(n_features, n_labels)
 
     def setup(self, train: TrainView) -> None:
         """Ask the other rows, estimate the priors, start the head there."""
@@ -97,17 +110,22 @@ class CRISPPlus(Method):
         self.register_buffer("target", (1 - alpha) * observed + alpha * expected, persistent=False)
         row_factor = (fit.peak / fit.peak.mean()).sqrt().to(observed)[:, None]
         self.register_buffer("row_factor", row_factor, persistent=False)
-        self.register_buffer("propensity", (share / prior).nan_to_num(1.0))  # a label never shown: AN
-        low, _ = estimate.cardinality_interval
-        caution = math.log(estimate.cardinality / low) if estimate.warning else 0.0
-        self.register_buffer("caution", torch.tensor(caution, device=device))
-        self._start_head(prior, train.n_samples)
+        self.register_buffer("log_claims", torch.zeros(train.n_samples, device=device), persistent=False)
+        self.register_buffer("caution", torch.tensor(_caution(estimate), device=device))
+        self.head.propensity = (share / prior).nan_to_num(1.0)  # a label never shown: AN
+        self.head.level = -self.caution
+        self.head.start_at(torch.logit(prior.nan_to_num(0.0).clamp(0.5 / (train.n_samples + 1), 0.95)), 1.0)
 
-    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
-        """The propensity likelihood of the targets, twice its mean over all entries."""
-        propensity = (self.propensity * self.row_factor[batch.index]).clamp(max=1.0)
-        entries = propensity_likelihood(self(features[0]) + self.caution, self.target[batch.index], propensity)
-        return _WEIGHT * entries.mean()
+    def loss(self, features: list[Tensor], batch: Batch) -> tuple[Tensor, Memory]:
+        """The propensity likelihood of the targets: a sum over the labels, a mean over the rows."""
+        logits = self.head.free(features[0])
+        propensity = (self.head.propensity * self.row_factor[batch.index]).clamp(max=1.0)
+        entries = propensity_likelihood(logits, self.target[batch.index], propensity)
+        return _WEIGHT * entries.sum(1).mean(), {"log_claims": self.head.log_claims(logits.detach())}
+
+    def end_epoch(self, train: TrainView) -> None:
+        """Keep the logits where they are on average."""
+        self.head.level = self.log_claims.mean() - self.caution
 
     def lr_factor(self, name: str) -> float:
         """The head learns twice as fast: targets of which half the noise is gone bear more steps before it overfits."""
@@ -118,12 +136,14 @@ class CRISPPlus(Method):
         assert self.class_prior is not None
         return self.class_prior.double().cpu().numpy(), self.prior_interval.double().cpu().numpy()
 
-    @torch.no_grad()
-    def _start_head(self, prior: Tensor, n: int) -> None:
-        """Its weights were scaled by whoever made it; only the bias moves."""
-        start_at = getattr(self.head, "start_at", None)
-        if start_at is not None:
-            start_at(torch.logit(prior.nan_to_num(0.0).clamp(0.5 / (n + 1), 0.95)) - self.caution, 1.0)
+
+def _caution(estimate: PriorEstimate) -> float:
+    """log(κ̂/κ₀): how much decisions keep to the low end of κ's interval."""
+    low, _ = estimate.cardinality_interval
+    if not low < estimate.cardinality:
+        return 0.0
+    way = 1.0 if estimate.warning else 1 / estimate.cardinality
+    return way * math.log(estimate.cardinality / low)
 
 
 def _describe(train: TrainView) -> Tensor:
