@@ -16,7 +16,7 @@ to the same in all rows. Logits that do not know of each other are told so after
 
 σ(g) is a probability that the label is there, not that it is shown: a threshold of one half needs no choosing. κ̂ = Σπ̂
 is the number of labels per row, which single positives leave open within an interval from κ₋ on. Decisions are taken
-with κ₀ = κ̂·(κ₋/κ̂)^(1/κ̂): where rows have little more than one label, AN is nearly right and too many labels are the
+with κ₀ = κ̂·(κ₋/κ̂)^(1/κ̂²): where rows have little more than one label, AN is nearly right and too many labels are the
 dearer mistake. If κ is open within a factor of five, κ₀ = κ₋. That lowers all logits by a constant and changes no
 ranking. In place of the two terms of Eq. (8) stands one proper loss; docs/theory.md says of what.
 
@@ -142,7 +142,7 @@ def _caution(estimate: PriorEstimate) -> float:
     low, _ = estimate.cardinality_interval
     if not low < estimate.cardinality:
         return 0.0
-    way = 1.0 if estimate.warning else 1 / estimate.cardinality
+    way = 1.0 if estimate.warning else estimate.cardinality**-2
     return way * math.log(estimate.cardinality / low)
 
 
