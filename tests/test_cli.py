@@ -70,7 +70,7 @@ class TestFitPredictEvaluate:
         # the same draw, given, gives the same model
         code, again, _ = run(
             "fit", "indicators.csv:train", "--label-columns", "is_*", "--draw-file", "draw.json",
-            "--validation", "indicators.csv:val", "--set", "lam=0.5", "--set", "warmup=1",
+            "--validation", "indicators.csv:val", "--method", "crisp", "--set", "lam=0.5", "--set", "warmup=1",
             "--epochs", 4, "--hidden", "16,8", "--out", "twin", "--json",
         )  # fmt: skip
         assert code == 0
@@ -353,7 +353,7 @@ class TestWrongInput:
                 "unknown method 'crips'; did you mean 'crisp'?",
             ),
             (
-                ["fit", "single.csv", "--label", "tag", "--set", "lambda=1"],
+                ["fit", "single.csv", "--label", "tag", "--method", "crisp", "--set", "lambda=1"],
                 "unknown parameter 'lambda' of crisp; did you mean 'lam'?",
             ),
             (["fit", "single.csv", "--label", "tag", "--set", "lam"], "--set takes NAME=VALUE; got 'lam'"),

@@ -194,7 +194,7 @@ def fit(
     image: Image = None,
     drop: Drop = None,
     out: Annotated[Path, typer.Option(help="The model folder.")] = Path("onepos-model"),
-    method: Method = "crisp",
+    method: Method = "crisp-plus",
     parameters: Set = None,
     recipe: RecipeOf = None,
     threshold: Threshold = None,

@@ -138,7 +138,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
 
     def __init__(
         self,
-        method: str | Method = "crisp",
+        method: str | Method = "crisp-plus",
         *,
         network: str | nn.Module = "mlp",
         hidden: Sequence[int] = (256,),

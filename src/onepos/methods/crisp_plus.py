@@ -40,9 +40,9 @@ from onepos.likelihoods import propensity_likelihood
 from onepos.method import Batch, Memory, Method, TrainView
 from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
-# Of each label's part in the loss of a row. To Adam the size of a loss means nothing but against weight decay. Half of
-# the noise of the gradients is gone with that of the targets, so beside AN's mean over five labels it is twice as large;
-# and it is a sum over the labels: a mean over many is so small that any weight decay drowns it.
+# Of each label's part in the loss of a row. To Adam the size of a loss means nothing but against weight decay. It is a
+# sum over the labels: a mean over many is so small that any weight decay drowns it. Of five labels it is twice their
+# mean, since with the noise of the targets half of that of the gradients is gone.
 _WEIGHT = 0.4
 
 
