@@ -329,6 +329,31 @@ def test_exact_priors_scale_each_row_by_its_size_elsewhere():
     assert scores[1, 0] < people.present[1, 0] - 0.1
 
 
+def test_the_claims_of_a_row_sum_to_one():
+    """With e_j(x) = E[1/|y| | x, y_j = 1], whatever the dependence between labels; with one e_j for all rows at the
+    minimiser, not at the truth."""
+    people = Population.random(seed=3)
+    e = people.shown / people.present
+    np.testing.assert_allclose((e * people.present).sum(1), 1)
+    one = people.frequency / people.prior
+    claims = (one * people.present).sum(1)
+    assert claims.min() < 0.9
+    assert claims.max() > 1.1
+
+
+def test_dividing_by_the_claims_undoes_a_factor_of_the_row():
+    """Learnt with e_j·r(x), divided by its claims Σ e_j·f_j, the minimiser is what e_j alone would have given."""
+    people = Population.random(seed=1, concentration=1)
+    e = people.frequency / people.prior
+    factor = np.linspace(0.85, 1.1, len(people.shown))[:, None]
+    inside = people.shown / (e * factor)
+    assert (inside < 1).all()
+    scores = minimise(expected_propensity_loss(people, e * factor), inside.shape).sigmoid().numpy()
+    claims = (e * scores).sum(1, keepdims=True)
+    np.testing.assert_allclose(claims, 1 / factor, atol=1e-4)
+    np.testing.assert_allclose(scores / claims, people.shown / e, atol=1e-4)
+
+
 def test_nn_pu_is_least_where_the_propensity_likelihood_is():
     people = Population.random(seed=1, concentration=1)
     e = people.frequency / people.prior

@@ -74,7 +74,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     pictures stands still: its features are computed once per picture, and a linear head is trained on them.
 
     Args:
-        method: A name in METHODS or a Method object; its parameters are reached as `method__delta`.
+        method: A name in METHODS or a Method object; its parameters are reached as `method__alpha`.
         network: For rows "mlp", "linear", "bottleneck" (hidden width = number of labels); for pictures
             "efficientnet-lite0", "resnet50" or another in `onepos.networks.BACKBONES`; or a torch module from rows or
             normalised pictures (B, 3, H, W) to features. Pictures for a module are normalised as its attribute
