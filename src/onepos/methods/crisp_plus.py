@@ -45,6 +45,11 @@ from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 # mean, since with the noise of the targets half of that of the gradients is gone.
 _WEIGHT = 0.4
 
+_REMEDY = (
+    "Here that is CRISPPlus(cardinality=2.5), on the command line --set cardinality=2.5; without it rather too few labels "
+    "are predicted than too many."
+)
+
 
 class CRISPPlus(Method):
     """Propensity likelihood of targets that are half drawn and half expected.
@@ -96,7 +101,7 @@ class CRISPPlus(Method):
             fit.probability, train.observed, estimator="bracket", known_cardinality=self.cardinality
         )
         if estimate.warning:
-            warnings.warn(estimate.warning, UserWarning, stacklevel=2)
+            warnings.warn(f"{estimate.warning} {_REMEDY}", UserWarning, stacklevel=2)
         device = observed.device
         prior = torch.as_tensor(estimate.prior, dtype=torch.float32, device=device)
         interval = np.stack([estimate.lower, estimate.upper], axis=1)
