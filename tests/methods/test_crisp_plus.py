@@ -227,7 +227,7 @@ def test_a_warning_about_the_priors_is_passed_on(open_case):
     rows, observed = open_case
     method = CRISPPlus()
     method.head = OneShownHead(4, 20)
-    with pytest.warns(UserWarning, match="does not settle how many labels a row has.* --set cardinality=2.5; without it"):
+    with pytest.warns(UserWarning, match="does not settle how many labels a row has.* --set cardinality=2.5"):
         method.setup(view_of(rows, observed))
 
 

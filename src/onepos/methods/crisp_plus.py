@@ -46,8 +46,8 @@ from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 _WEIGHT = 0.4
 
 _REMEDY = (
-    "Here that is CRISPPlus(cardinality=2.5), on the command line --set cardinality=2.5; without it rather too few labels "
-    "are predicted than too many."
+    "Here that is CRISPPlus(cardinality=2.5), on the command line --set cardinality=2.5; without it rather too few "
+    "labels are predicted than too many."
 )
 
 
