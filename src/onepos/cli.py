@@ -163,7 +163,7 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train CRISP, its floor and its ceiling on digit scenes; print a table, write a report page."""
+    """Train CRISP and CRISP+, their floor and ceiling, on digit scenes; print a table, write a report page."""
     import torch
 
     from onepos.benchmark.demo import run_demo
