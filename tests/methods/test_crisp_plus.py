@@ -276,7 +276,9 @@ def test_a_propensity_is_at_most_one(case):
         ({"alpha": 1.5}, "alpha must lie between 0 and 1; got 1.5. The default is 0.5."),
         ({"alpha": -0.1}, "alpha must lie between 0 and 1; got -0.1"),
         ({"alpha": math.nan}, "alpha must lie between 0 and 1; got nan"),
-        ({"cardinality": 0.5}, "known_cardinality must lie between 1 and the number of observed labels, 4; got 0.5"),
+        ({"alpha": "high"}, "alpha must lie between 0 and 1; got 'high'"),
+        ({"cardinality": 0.5}, "must be a number of at least 1; got 0.5. Leave it out to have it estimated."),
+        ({"cardinality": "many"}, "cardinality, the mean number of labels per row, must be a number .* got 'many'"),
         ({"cardinality": 9}, "known_cardinality must lie between 1 and the number of observed labels, 4; got 9"),
     ],
 )

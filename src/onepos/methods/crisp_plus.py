@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -93,8 +94,13 @@ class CRISPPlus(Method):
 
     def setup(self, train: TrainView) -> None:
         """Ask the other rows, estimate the priors, start the head there."""
-        if not 0 <= self.alpha <= 1:
+        if not (isinstance(self.alpha, Real) and 0 <= self.alpha <= 1):
             raise ValueError(f"alpha must lie between 0 and 1; got {self.alpha!r}. The default is 0.5.")
+        if self.cardinality is not None and not (isinstance(self.cardinality, Real) and self.cardinality >= 1):
+            raise ValueError(
+                "cardinality, the mean number of labels per row, must be a number of at least 1; got "
+                f"{self.cardinality!r}. Leave it out to have it estimated."
+            )
         observed = train.observed.float()
         fit = cross_fit(_describe(train), train.observed)
         estimate = estimate_priors(
