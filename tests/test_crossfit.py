@@ -78,22 +78,24 @@ def test_equals_its_formula(short):
     np.testing.assert_allclose(fit.cross_entropy, -np.log(chances).mean(), atol=1e-4)
 
 
-def test_every_row_is_judged_by_a_model_that_has_not_seen_it(monkeypatch):
-    """Once; and the rate that does best on the first fold is that of all."""
+@pytest.mark.parametrize(("gain", "chosen"), [(0.01, crossfit.DECAY), (-0.01, 0.0)])
+def test_every_row_is_judged_by_a_model_that_has_not_seen_it(gain, chosen, monkeypatch):
+    """Once; and the rate that does best on the first fold is that of all, with decay if that does better there."""
     asked = []
 
-    def fake(rows, target, seen, unseen, make, rate, seed):
-        asked.append((seen.tolist(), unseen.tolist(), rate))
-        return abs(rate - 0.2), torch.full((len(unseen), 2), rate)
+    def fake(rows, target, seen, unseen, make, seed, rate, decay):
+        asked.append((seen.tolist(), unseen.tolist(), rate, decay))
+        return abs(rate - 0.2) - (gain if decay else 0), torch.full((len(unseen), 2), rate + decay)
 
     monkeypatch.setattr(crossfit, "_fit_model", fake)
     opinion = _fit_folds(torch.zeros(23, 1), torch.zeros(23, 2), nn.Sequential, (0.1, 0.2, 0.5), 0)
-    assert [rate for _, _, rate in asked] == [0.1, 0.2, 0.5, 0.2, 0.2, 0.2, 0.2]
-    assert (opinion == 0.2).all()
-    for seen, unseen, _ in asked:
+    tried = [(0.1, 0.0), (0.2, 0.0), (0.5, 0.0), (0.2, crossfit.DECAY)]
+    assert [setting for _, _, *setting in asked] == [list(pair) for pair in [*tried, *[(0.2, chosen)] * 4]]
+    assert torch.equal(opinion, torch.full((23, 2), 0.2 + chosen))
+    for seen, unseen, *_ in asked:
         assert sorted(seen + unseen) == list(range(23))
         assert 4 <= len(unseen) <= 5
-    assert sorted(i for _, unseen, _ in asked[2:] for i in unseen) == list(range(23))
+    assert sorted(i for _, unseen, *_ in asked[3:] for i in unseen) == list(range(23))
 
 
 def test_linear_is_a_softmax_regression():
@@ -102,7 +104,7 @@ def test_linear_is_a_softmax_regression():
     rows, target = torch.tensor(X, dtype=torch.float32), torch.eye(3)[label]
     parts = torch.arange(200), torch.arange(200, 400)
     ours, probability = _fit_model(
-        rows, target, *parts, lambda: nn.Sequential(nn.Linear(6, 3)), max(RATES["linear"]), 0
+        rows, target, *parts, lambda: nn.Sequential(nn.Linear(6, 3)), 0, max(RATES["linear"]), 0.0
     )
     models = [LogisticRegression(C=strength).fit(X[:200], label[:200]) for strength in (0.001, 0.01, 0.1, 1.0)]
     theirs = min(-model.predict_log_proba(X[200:])[range(200), label[200:]].mean() for model in models)
@@ -119,8 +121,8 @@ def test_layered_sees_what_no_line_parts():
     def layered():
         return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2))
 
-    flat, _ = _fit_model(rows, target, *parts, lambda: nn.Sequential(nn.Linear(2, 2)), 3e-3, 0)
-    bent, _ = _fit_model(rows, target, *parts, layered, 3e-3, 0)
+    flat, _ = _fit_model(rows, target, *parts, lambda: nn.Sequential(nn.Linear(2, 2)), 0, 3e-3, 0.0)
+    bent, _ = _fit_model(rows, target, *parts, layered, 0, 3e-3, 0.0)
     assert flat > 0.65
     assert bent < 0.4
 

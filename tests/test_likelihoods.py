@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.func import grad, vmap
 
-from onepos.likelihoods import prior_alignment, propensity_likelihood, single_positive_likelihood
+from onepos.likelihoods import fit_scale, prior_alignment, propensity_likelihood, single_positive_likelihood
 from onepos.losses import binary_cross_entropy, nn_pu
 
 
@@ -191,6 +191,50 @@ def test_alignment_in_a_loop_and_its_minimum():
 def test_alignment_of_one_row_is_cross_entropy_with_the_prior():
     logits, prior = random_logits(1, 3), torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
     np.testing.assert_allclose(prior_alignment(logits, prior), binary_cross_entropy(logits, prior[None])[0])
+
+
+@pytest.mark.parametrize(("slope", "shift"), [(1.0, 0.0), (0.4, -1.5), (2.5, 0.7)])
+def test_scale_is_found_again(slope, shift):
+    """Chances made with β and δ lead back to them; a propensity of 1 is Platt's case."""
+    logits = random_logits(50, 6, scale=2)
+    e = torch.linspace(0.1, 1, 6, dtype=torch.float64)
+    target = e * torch.sigmoid(slope * logits + shift)
+    found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
+    for _ in range(2):
+        found = fit_scale(logits, target, e, *found)
+    np.testing.assert_allclose(found, (slope, shift), atol=1e-5)
+
+
+@pytest.mark.parametrize("unlike", [False, True], ids=["soft", "one label per row"])
+def test_scale_is_where_the_likelihood_is_least(unlike):
+    """Also where no scale fits: the slope of the likelihood in both numbers is zero there."""
+    logits, e = random_logits(80, 6, scale=3), torch.tensor([0.2, 0.5, 1.0, 0.7, 0.3, 0.9], dtype=torch.float64)
+    target = torch.softmax(logits / 2 + random_logits(80, 6, scale=1).flip(0), 1)
+    target = torch.eye(6, dtype=torch.float64)[target.argmax(1)] if unlike else target
+    found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
+    for _ in range(4):
+        found = fit_scale(logits, target, e, *found)
+    slope, shift = (number.clone().requires_grad_() for number in found)
+    cost = propensity_likelihood(slope * logits + shift, target, e).mean()
+    assert all(abs(part.item()) < 1e-6 for part in torch.autograd.grad(cost, (slope, shift)))
+    assert propensity_likelihood(1.2 * slope * logits + shift, target, e).mean() > cost + 1e-5
+
+
+def test_scale_stays_within_bounds():
+    """Logits that are wrong throughout: a slope of 0 would make ties of them."""
+    logits = random_logits(80, 6, scale=3)
+    found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
+    for _ in range(4):
+        found = fit_scale(logits, torch.sigmoid(-logits), torch.ones(6).double(), *found)
+    assert found[0] == pytest.approx(0.1)
+
+
+def test_scale_of_logits_that_say_nothing():
+    """All alike: what comes out is finite and meets the mean."""
+    target = torch.full((30, 4), 0.2)
+    slope, shift = fit_scale(torch.full((30, 4), 3.0), target, torch.ones(4), torch.tensor(1.0), torch.tensor(0.0))
+    assert slope > 0
+    np.testing.assert_allclose(torch.sigmoid(slope * 3 + shift), 0.2, atol=1e-3)
 
 
 # all of them

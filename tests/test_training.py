@@ -133,6 +133,8 @@ class Memory(Method):
         self.register_buffer("seen", torch.zeros(train.n_samples, 1))
         self.extra = nn.Parameter(torch.zeros(train.n_labels))
         assert train.features().shape == (60, 8)
+        some = torch.tensor([0, 7, 59])
+        assert torch.equal(train.features(some), train.features()[some])
         assert train.inputs().shape == (60, 8)
         assert ((train.scores() > 0) & (train.scores() < 1)).all()
         self.n = train.n_samples

@@ -285,6 +285,8 @@ def test_a_pass_has_one_output_per_row(broken, monkeypatch):
     outputs = run_in_steps(lambda rows: rows, samples, torch.device("cpu"))
     torch.testing.assert_close(outputs, samples.rows(torch.arange(6)))
     assert outputs[1].abs().max() < 0.02 < outputs[0].abs().max(), "of a broken one, that of the mean colour"
+    some = torch.tensor([1, 2, 5])
+    torch.testing.assert_close(run_in_steps(lambda rows: rows, samples, torch.device("cpu"), some), outputs[some])
 
 
 def test_nothing_but_broken_pictures(broken):

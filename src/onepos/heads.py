@@ -54,7 +54,7 @@ class OneShownHead(nn.Module):
     e_j·σ(h_j). One label of a row is shown, so the claims of a row should be alike in all rows; linear logits know
     nothing of each other. What comes out is
 
-        g_j = h_j − log N + level,    N = [ Σ_k (e_k·σ(h_k))^r ]^(1/r)
+        g_j = x_j − log N + level,    N = [ Σ_k (e_k·σ(x_k))^r ]^(1/r),    x_j = slope·h_j + shift
 
     It leaves the order of the labels of a row as it is and moves rows against each other. With r = 1 N is the sum that
     should be 1; `EXPONENT` is a little more, so that the noise of many small claims counts less.
@@ -65,31 +65,41 @@ class OneShownHead(nn.Module):
 
     Attributes:
         propensity: e_j, (c,); set by whoever knows it.
+        slope: (); above 0.
+        shift: ().
         level: (); the mean of log N over many rows keeps the logits where they are on average.
     """
 
     EXPONENT = 1.25
     propensity: Tensor
+    slope: Tensor
+    shift: Tensor
     level: Tensor
 
     def __init__(self, n_features: int, n_labels: int) -> None:
         super().__init__()
         self.linear = LinearHead(n_features, n_labels)
         self.register_buffer("propensity", torch.ones(n_labels))
+        self.register_buffer("slope", torch.ones(()))
+        self.register_buffer("shift", torch.zeros(()))
         self.register_buffer("level", torch.zeros(()))
 
     def forward(self, features: Tensor) -> Tensor:
         """Logits g, (B, c)."""
         free = self.free(features)
-        return free - self.log_claims(free).unsqueeze(-1) + self.level
+        return self.scale(free) - self.log_claims(free).unsqueeze(-1) + self.level
 
     def free(self, features: Tensor) -> Tensor:
         """Linear logits h, (B, c)."""
         return _full_precision(self.linear(features))
 
+    def scale(self, free: Tensor) -> Tensor:
+        """x, (B, c)."""
+        return self.slope * free + self.shift
+
     def log_claims(self, free: Tensor) -> Tensor:
         """log N of each row, (B,)."""
-        claims = F.logsigmoid(free) + self.propensity.log()
+        claims = F.logsigmoid(self.scale(free)) + self.propensity.log()
         return torch.logsumexp(self.EXPONENT * claims, -1) / self.EXPONENT
 
     def start_at(self, log_odds: Tensor, weight_scale: float) -> None:

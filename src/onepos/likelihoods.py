@@ -20,6 +20,13 @@ from torch import Tensor
 
 from onepos.losses import binary_cross_entropy
 
+# Two numbers settle within a few steps, and from one epoch to the next they hardly move.
+_SCORING_STEPS = 8
+_DAMPING, _TINY = 1e-4, 1e-8
+
+# A slope beyond these says that the logits know nothing of the target, or all; nearer to 0 they would become ties.
+_FLATTEST, _STEEPEST = 0.1, 10.0
+
 
 def single_positive_likelihood(logits: Tensor, observed: Tensor, *, nodes: int = 8, max_observed: int = 1) -> Tensor:
     """−log P(the labels a row shows | how many it shows), labels independent given x; one number per row, (B,).
@@ -75,6 +82,40 @@ def propensity_likelihood(logits: Tensor, observed: Tensor, propensity: Tensor) 
     observed = observed.to(logits.dtype)
     unseen_positive = F.softplus(logits + torch.log1p(-propensity.to(logits.dtype)))
     return torch.addcmul(binary_cross_entropy(logits, observed), 1 - observed, unseen_positive, value=-1)
+
+
+@torch.no_grad()
+def fit_scale(
+    logits: Tensor, target: Tensor, propensity: Tensor, slope: Tensor, shift: Tensor
+) -> tuple[Tensor, Tensor]:
+    """β, between 0.1 and 10, and δ that make the propensity likelihood of β·g + δ least: Platt's scaling of chances.
+
+    By Fisher's scoring in log β and δ: with q = e·σ(β·g + δ), the slope of an entry's likelihood is (l − q)·u and its
+    expected curvature q·(1 − σ)·u, u = (1 − σ)/(1 − q).
+
+    Args:
+        logits: g, (B, c).
+        target: l, (B, c) in [0, 1].
+        propensity: e in [0, 1], (c,).
+        slope: β to start from, ().
+        shift: δ to start from, ().
+    """
+    logits, unseen = _widen(logits), torch.log1p(-propensity)
+    for _ in range(_SCORING_STEPS):
+        scaled = slope * logits
+        moved = scaled + shift
+        score = torch.sigmoid(moved)
+        chance, weight = propensity * score, torch.sigmoid(-moved - unseen)
+        gradient = (target - chance) * weight
+        curvature = chance * (1 - score) * weight
+        first, second = (gradient * scaled).mean(), gradient.mean()
+        aa, ab, bb = (curvature * scaled * scaled).mean(), (curvature * scaled).mean(), curvature.mean()
+        aa, bb = aa * (1 + _DAMPING) + _TINY, bb * (1 + _DAMPING) + _TINY  # logits that are all alike have no slope
+        determinant = aa * bb - ab * ab
+        slope = slope * ((bb * first - ab * second) / determinant).clamp(-1, 1).exp()
+        slope = slope.clamp(_FLATTEST, _STEEPEST)
+        shift = shift + ((aa * second - ab * first) / determinant).clamp(-1, 1)
+    return slope, shift
 
 
 def prior_alignment(logits: Tensor, prior: Tensor) -> Tensor:

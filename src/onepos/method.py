@@ -53,7 +53,7 @@ class TrainView:
         n_epochs: Length of the training.
         inputs: The rows themselves as the network gets them, un-augmented and dense, in index order.
         features: A pass of the current network in evaluation mode: features in index order, (n, d); of a method with
-            `maps` all maps (n, d, h, w) at once, which is much memory.
+            `maps` all maps (n, d, h, w) at once, which is much memory. Given ascending positions, of these rows only.
         logits: The same up to the head, (n, c).
         validation_prior: Share of each label in fully labelled validation rows, (c,); None without such rows.
         is_tabular: Whether the inputs are rows of numbers; otherwise they are pictures.
@@ -63,7 +63,7 @@ class TrainView:
     n_features: int
     n_epochs: int
     inputs: Callable[[], Tensor]
-    features: Callable[[], Tensor]
+    features: Callable[..., Tensor]
     logits: Callable[[], Tensor]
     validation_prior: Tensor | None = None
     is_tabular: bool = True

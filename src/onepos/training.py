@@ -268,20 +268,24 @@ def predict_logits(learner: Learner, samples: Samples, precision: Precision = nu
 
 
 @torch.no_grad()
-def run_in_steps(output: Callable[[Tensor], Tensor], samples: Samples, device: torch.device) -> Tensor:
-    """`output` of all rows in index order, as many at a time as the samples think fit.
+def run_in_steps(
+    output: Callable[[Tensor], Tensor], samples: Samples, device: torch.device, asked: Tensor | None = None
+) -> Tensor:
+    """`output` of all rows in index order, or of those asked for, in ascending positions; as many at a time as fit.
 
     Rows that `batches` leaves out are taken as `rows` gives them, so that there is one output per row.
     """
-    n = len(samples)
+    asked = torch.arange(len(samples), device=device) if asked is None else asked
+    n = len(asked)
     size = -(-n // -(-n // samples.pass_rows))  # about equal steps, not a last one of a few rows
     index, parts = [], []
-    for rows, (view,) in samples.batches(torch.arange(n, device=device), size, 0):
+    for rows, (view,) in samples.batches(asked, size, 0):
         index.append(rows)
         parts.append(output(view))
     if sum(map(len, index)) == n:
         return torch.cat(parts)
-    left_out = torch.ones(n, dtype=torch.bool, device=device)
+    left_out = torch.zeros(len(samples), dtype=torch.bool, device=device)
+    left_out[asked] = True
     for rows in index:
         left_out[rows] = False
     for rows in torch.split(left_out.nonzero().flatten(), size):
@@ -445,13 +449,17 @@ def _measure(name: str, validation: Validation, logits: npt.NDArray[np.float64])
 
 
 def _pass(
-    learner: Learner, samples: Samples, output: Callable[[Tensor], Tensor], precision: Precision = nullcontext
+    learner: Learner,
+    samples: Samples,
+    output: Callable[[Tensor], Tensor],
+    precision: Precision = nullcontext,
+    asked: Tensor | None = None,
 ) -> Tensor:
-    """`output` of all rows in full precision, with the learner in evaluation mode meanwhile."""
+    """`output` of all rows, or those asked for, in full precision, with the learner in evaluation mode meanwhile."""
     was_training = learner.training
     learner.eval()
     with precision():
-        result = run_in_steps(output, samples, next(learner.parameters()).device)
+        result = run_in_steps(output, samples, next(learner.parameters()).device, asked)
     learner.train(was_training)
     return result.float() if result.dtype == torch.bfloat16 else result
 
@@ -471,7 +479,7 @@ def make_view(
         n_features=n_features,
         n_epochs=plan.epochs,
         inputs=lambda: run_in_steps(lambda rows: rows, samples, labels.device),
-        features=lambda: _pass(learner, samples, learner.embed, precision),
+        features=lambda asked=None: _pass(learner, samples, learner.embed, precision, asked),
         logits=lambda: predict_logits(learner, samples, precision),
         validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,
         is_tabular="views" not in samples.offers,

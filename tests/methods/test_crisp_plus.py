@@ -1,17 +1,20 @@
 """CRISP+: its loss and what `setup` makes of the rows by loops, its limits, and rows and labels out of the ordinary."""
 
+import dataclasses
 import math
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize
 
 from onepos import crossfit
 from onepos.crossfit import cross_fit
 from onepos.heads import OneShownHead
 from onepos.losses import assume_negative
 from onepos.method import Batch, TrainView
+from onepos.methods import crisp_plus
 from onepos.methods.crisp_plus import CRISPPlus
 from onepos.priors import estimate_priors
 
@@ -40,7 +43,11 @@ def view_of(rows, observed, features=None, is_tabular=True):
     def refuse():
         raise AssertionError("it was not to be asked for")
 
-    ask = refuse if features is None else lambda: features
+    def ask(positions=None):
+        if features is None:
+            refuse()
+        return features if positions is None else features[positions]
+
     return TrainView(observed, rows.shape[1], 10, lambda: rows, ask, refuse, is_tabular=is_tabular)
 
 
@@ -89,12 +96,10 @@ def test_equals_the_loops(alpha, case):
     peak = [max(row) for row in fit.probability.tolist()]
     index = torch.tensor([41, 3, 79, 12, 0])
     features = torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
-    loss, memory = method.loss([features], Batch((features,), observed[index], index))
+    loss = method.loss([features], Batch((features,), observed[index], index))
     logits = method.head.linear(features)
     arguments = target[index], ratio, [peak[i] for i in index], sum(peak) / 80
     assert math.isclose(loss.item(), naive_loss(logits, *arguments), abs_tol=2e-6)
-    claims = [naive_claims(row, ratio) for row in logits.tolist()]
-    torch.testing.assert_close(memory, {"log_claims": torch.tensor(claims, dtype=torch.float32).log()})
 
 
 def naive_claims(logits, ratio):
@@ -106,20 +111,65 @@ def naive_claims(logits, ratio):
 
 
 def test_rows_are_moved_so_that_their_claims_are_alike(case):
-    """g = h − log(N/N̄), N̄ the geometric mean of what the running epoch saw; no ranking within a row changes."""
+    """g = x − log(N/N̄), x = β·h + δ, N̄ the geometric mean; no ranking within a row changes."""
     rows, observed = case
     method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
     with torch.no_grad():
         method.head.linear.weight.mul_(8)
-    _, memory = method.loss([rows], Batch((rows,), observed, torch.arange(80)))
-    method.log_claims[:] = memory["log_claims"]
-    method.end_epoch(view_of(rows, observed))
-    logits = method.head.linear(rows)
+    method.end_epoch(view_of(rows, observed, rows))
+    free = method.head.linear(rows).detach()
+    logits = method.head.slope * free + method.head.shift
     claims = torch.tensor([naive_claims(row, method.head.propensity.tolist()) for row in logits.tolist()])
     mean = math.exp(sum(math.log(claim) for claim in claims.tolist()) / 80)
     torch.testing.assert_close(method(rows), logits - (claims / mean).log()[:, None], atol=1e-5, rtol=0)
-    assert torch.equal(method(rows).argsort(1), logits.argsort(1))
-    assert claims.max() > 2 * claims.min()
+    assert torch.equal(method(rows).argsort(1), free.argsort(1))
+    assert claims.max() > 1.3 * claims.min()
+
+
+def test_logits_are_scaled_to_what_other_rows_expect(case):
+    """β and δ as a search finds them; a network twice as sure of itself is brought back."""
+    rows, observed = case
+    method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
+    with torch.no_grad():
+        method.head.linear.weight.copy_(3 * torch.eye(4, 5))  # what the labels were made from
+    view = view_of(rows, observed, rows)
+    for _ in range(3):
+        method.end_epoch(view)
+    expected = cross_fit(rows, observed).probability.double().numpy()
+    e = method.head.propensity.clamp(max=1).double().numpy()
+    h = method.head.linear(rows).detach().double().numpy()
+
+    def cost(point):
+        f = 1 / (1 + np.exp(-np.exp(point[0]) * h - point[1]))
+        return -np.mean(expected * np.log(f) + (1 - expected) * np.log(1 - e * f))
+
+    found = minimize(cost, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-12}).x
+    assert math.isclose(method.head.slope.item(), math.exp(found[0]), rel_tol=2e-3)
+    assert math.isclose(method.head.shift.item(), found[1], abs_tol=2e-3)
+    before = method(rows).detach()
+    with torch.no_grad():
+        method.head.linear.weight.mul_(2)
+        method.head.linear.bias.mul_(2)
+    for _ in range(4):
+        method.end_epoch(view)
+    torch.testing.assert_close(method(rows).detach(), before, atol=2e-3, rtol=0)
+
+
+def test_few_rows_of_many_tell_the_scale(case, monkeypatch):
+    """Evenly spread over the set; no others are asked for."""
+    rows, observed = case
+    monkeypatch.setattr(crisp_plus, "_WITNESSES", 20)
+    method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
+    assert method.witnesses.tolist() == list(range(0, 80, 4))
+    asked = []
+
+    def features(positions):
+        asked.append(positions.tolist())
+        return rows[positions]
+
+    method.end_epoch(dataclasses.replace(view_of(rows, observed), features=features))
+    assert asked == [list(range(0, 80, 4))]
+    torch.testing.assert_close(method.expected, cross_fit(rows, observed).probability[::4])
 
 
 def test_without_a_cardinality_the_priors_are_those_of_the_bracket():
@@ -149,7 +199,7 @@ def test_with_nothing_expected_and_all_shown_it_is_assume_negative(case):
     rows, observed = case
     method = set_up(CRISPPlus(alpha=0.0), rows, observed)
     method.head.propensity, method.row_factor = torch.ones(4), torch.ones(80, 1)
-    loss, _ = method.loss([rows], Batch((rows,), observed, torch.arange(80)))
+    loss = method.loss([rows], Batch((rows,), observed, torch.arange(80)))
     torch.testing.assert_close(loss, 0.4 * 4 * assume_negative(method.head.linear(rows), observed))
 
 
@@ -186,8 +236,9 @@ def test_rows_that_show_nothing_or_several(case):
     share = observed.sum(0) / 70  # of the rows that show any
     torch.testing.assert_close(method.head.propensity, share / method.class_prior)
     assert method.target.max() <= 1
-    loss, _ = method.loss([rows], Batch((rows,), observed, torch.arange(80)))
-    assert torch.isfinite(loss)
+    assert torch.isfinite(method.loss([rows], Batch((rows,), observed, torch.arange(80))))
+    method.end_epoch(view_of(rows, observed, rows))
+    assert torch.isfinite(method(rows)).all()
 
 
 def test_a_label_nobody_observed(case):
@@ -200,10 +251,12 @@ def test_a_label_nobody_observed(case):
     assert method.head.propensity[4] == 1
     torch.testing.assert_close(torch.sigmoid(method.head.linear.bias[4].detach()), torch.tensor(0.5 / 81))
     assert np.isnan(method.final_prior(None, None)[0][4])
-    loss, _ = method.loss([rows], Batch((rows,), wider, torch.arange(80)))
+    loss = method.loss([rows], Batch((rows,), wider, torch.arange(80)))
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(p.grad).all() for p in method.parameters())
+    method.end_epoch(view_of(rows, wider, rows))
+    assert torch.isfinite(method(rows)).all()
 
 
 def test_cardinality_is_told(case):
@@ -232,23 +285,23 @@ def test_a_warning_about_the_priors_is_passed_on(open_case):
 
 
 def test_then_all_logits_are_lower_by_a_constant(open_case):
-    """By log(κ̂/κ₀), κ₀ the low end of the interval; the priors and where the head starts stay."""
+    """By log(κ̂/κ₀), κ₀ the root of the low end of the interval; the priors and where the head starts stay."""
     rows, observed = open_case
     method = set_up(CRISPPlus(), rows, observed)
     estimate = estimate_priors(cross_fit(rows, observed).probability, observed, estimator="bracket")
-    shift = math.log(estimate.cardinality / estimate.cardinality_interval[0])
+    shift = math.log(estimate.cardinality / math.sqrt(estimate.cardinality_interval[0]))
     assert shift > 0.5
     prior = torch.tensor(estimate.prior, dtype=torch.float32)
     torch.testing.assert_close(method.class_prior, prior, equal_nan=True)
     seen = ~torch.isnan(prior)
     torch.testing.assert_close(method.head.linear.bias.detach()[seen], torch.logit(prior)[seen], atol=1e-5, rtol=0)
-    _, memory = method.loss([rows], Batch((rows,), observed, torch.arange(200)))
-    method.log_claims[:] = memory["log_claims"]
-    method.end_epoch(view_of(rows, observed))
+    view = view_of(rows, observed, rows)
+    for _ in range(3):
+        method.end_epoch(view)
     lower = method(rows)
     method.caution = torch.tensor(0.0)
-    method.end_epoch(view_of(rows, observed))
-    torch.testing.assert_close(method(rows) - lower, torch.full((200, 20), shift), atol=1e-5, rtol=0)
+    method.end_epoch(view)
+    torch.testing.assert_close(method(rows) - lower, torch.full((200, 20), shift), atol=1e-3, rtol=0)
 
 
 def test_no_caution_where_the_number_of_labels_is_told(open_case):
@@ -267,7 +320,9 @@ def test_a_propensity_is_at_most_one(case):
     method = set_up(CRISPPlus(cardinality=1.0), rows, observed)  # all that is there is shown
     assert (method.head.propensity * method.row_factor).max() > 1
     features = torch.full((80, 5), 50.0)
-    assert torch.isfinite(method.loss([features], Batch((features,), observed, torch.arange(80)))[0])
+    assert torch.isfinite(method.loss([features], Batch((features,), observed, torch.arange(80))))
+    method.end_epoch(view_of(rows, observed, features))  # rows that are all alike tell no slope
+    assert torch.isfinite(method(features)).all()
 
 
 @pytest.mark.parametrize(

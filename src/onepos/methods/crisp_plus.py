@@ -9,16 +9,19 @@ and m̄ its mean, the network learns
     propensity   e_ij = (ρ_j/π̂_j) · √(m_i/m̄), at most 1    how often label j of row i is shown if it is there
     L = −(2/5n) Σ_ij [ l̃_ij log σ(h_ij) + (1 − l̃_ij) log(1 − e_ij·σ(h_ij)) ]
 
-by linear logits h that start at logit π̂_j. Of each row one label is shown, so its claims (ρ_j/π̂_j)·σ(h_ij) should come
-to the same in all rows. Logits that do not know of each other are told so afterwards (`OneShownHead`):
+by linear logits h that start at logit π̂_j. A network that has seen a row's own throw is surer of it than it should be;
+what other rows expect is not. So after each epoch β and δ are fitted that make e_j·σ(β·h_ij + δ), e_j = ρ_j/π̂_j, most
+like s̃_ij (`fit_scale`). Of each row one label is shown, so its claims e_j·σ(x_ij) should come to the same in all rows;
+logits that do not know of each other are told so then (`OneShownHead`):
 
-    g_ij = h_ij − log(N_i/N̄) − log(κ̂/κ₀),    N_i the size of all claims of row i, N̄ its geometric mean
+    x_ij = β·h_ij + δ,    g_ij = x_ij − log(N_i/N̄) − log(κ̂/κ₀)
 
-σ(g) is a probability that the label is there, not that it is shown: a threshold of one half needs no choosing. κ̂ = Σπ̂
-is the number of labels per row, which single positives leave open within an interval from κ₋ on. Decisions are taken
-with κ₀ = κ̂·(κ₋/κ̂)^(1/κ̂²): where rows have little more than one label, AN is nearly right and too many labels are the
-dearer mistake. If κ is open within a factor of five, κ₀ = κ₋. That lowers all logits by a constant and changes no
-ranking. In place of the two terms of Eq. (8) stands one proper loss; docs/theory.md says of what.
+N_i is the size of all claims of row i, N̄ its geometric mean. σ(g) is a probability that the label is there, not that it
+is shown: a threshold of one half needs no choosing. κ̂ = Σπ̂ is the number of labels per row, which single positives
+leave open within an interval from κ₋ on. Decisions are taken with κ₀ = κ̂·(κ₋/κ̂)^(1/κ̂²): where rows have little more
+than one label, AN is nearly right and too many labels are the dearer mistake. If κ is open within a factor of five,
+κ₀ = √κ₋, half of the way from there to AN. That lowers all logits by a constant and changes no ranking. In place of the
+two terms of Eq. (8) stands one proper loss; docs/theory.md says of what.
 
 References:
     The class-prior-induced risk of the CRISP paper, Eq. (8), and its priors, Eq. (2), are what this starts from.
@@ -37,14 +40,17 @@ from torch import Tensor
 
 from onepos.crossfit import cross_fit
 from onepos.heads import OneShownHead
-from onepos.likelihoods import propensity_likelihood
-from onepos.method import Batch, Memory, Method, TrainView
+from onepos.likelihoods import fit_scale, propensity_likelihood
+from onepos.method import Batch, Method, TrainView
 from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
 # Of each label's part in the loss of a row. To Adam the size of a loss means nothing but against weight decay. It is a
 # sum over the labels: a mean over many is so small that any weight decay drowns it. Of five labels it is twice their
 # mean, since with the noise of the targets half of that of the gradients is gone.
 _WEIGHT = 0.4
+
+# Rows that tell β and δ: two numbers need no more, and a pass over these costs little.
+_WITNESSES = 2048
 
 _REMEDY = (
     "Here that is CRISPPlus(cardinality=2.5), on the command line --set cardinality=2.5; without it rather too few "
@@ -70,7 +76,8 @@ class CRISPPlus(Method):
     head: OneShownHead
     target: Tensor  # l̃, (n, c)
     row_factor: Tensor  # √(m_i/m̄), (n, 1)
-    log_claims: Tensor  # log N_i as the running epoch saw it, (n,)
+    witnesses: Tensor  # positions of the rows that tell β and δ, (w,)
+    expected: Tensor  # s̃ of these rows, (w, c)
     caution: Tensor  # log(κ̂/κ₀), ()
     prior_interval: Tensor  # (c, 2)
 
@@ -121,22 +128,29 @@ class CRISPPlus(Method):
         self.register_buffer("target", (1 - alpha) * observed + alpha * expected, persistent=False)
         row_factor = (fit.peak / fit.peak.mean()).sqrt().to(observed)[:, None]
         self.register_buffer("row_factor", row_factor, persistent=False)
-        self.register_buffer("log_claims", torch.zeros(train.n_samples, device=device), persistent=False)
+        n_witnesses = min(_WITNESSES, train.n_samples)
+        witnesses = torch.arange(n_witnesses, device=device) * train.n_samples // n_witnesses
+        self.register_buffer("witnesses", witnesses, persistent=False)
+        self.register_buffer("expected", expected[witnesses], persistent=False)
         self.register_buffer("caution", torch.tensor(_caution(estimate), device=device))
         self.head.propensity = (share / prior).nan_to_num(1.0)  # a label never shown: AN
         self.head.level = -self.caution
         self.head.start_at(torch.logit(prior.nan_to_num(0.0).clamp(0.5 / (train.n_samples + 1), 0.95)), 1.0)
 
-    def loss(self, features: list[Tensor], batch: Batch) -> tuple[Tensor, Memory]:
+    def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """The propensity likelihood of the targets: a sum over the labels, a mean over the rows."""
         logits = self.head.free(features[0])
         propensity = (self.head.propensity * self.row_factor[batch.index]).clamp(max=1.0)
         entries = propensity_likelihood(logits, self.target[batch.index], propensity)
-        return _WEIGHT * entries.sum(1).mean(), {"log_claims": self.head.log_claims(logits.detach())}
+        return _WEIGHT * entries.sum(1).mean()
 
+    @torch.no_grad()
     def end_epoch(self, train: TrainView) -> None:
-        """Keep the logits where they are on average."""
-        self.head.level = self.log_claims.mean() - self.caution
+        """Scale the logits to what other rows expect, and keep them where they then are on average."""
+        head = self.head
+        free = head.free(train.features(self.witnesses))
+        head.slope, head.shift = fit_scale(free, self.expected, head.propensity.clamp(max=1.0), head.slope, head.shift)
+        head.level = head.log_claims(free).mean() - self.caution
 
     def lr_factor(self, name: str) -> float:
         """The head learns twice as fast: targets of which half the noise is gone bear more steps before it overfits."""
@@ -149,12 +163,13 @@ class CRISPPlus(Method):
 
 
 def _caution(estimate: PriorEstimate) -> float:
-    """log(κ̂/κ₀): how much decisions keep to the low end of κ's interval."""
+    """log(κ̂/κ₀): how much decisions keep to the low end of κ's interval, or where κ is open below it."""
     low, _ = estimate.cardinality_interval
     if not low < estimate.cardinality:
         return 0.0
-    way = 1.0 if estimate.warning else estimate.cardinality**-2
-    return way * math.log(estimate.cardinality / low)
+    if estimate.warning:
+        return math.log(estimate.cardinality) - math.log(low) / 2
+    return math.log(estimate.cardinality / low) / estimate.cardinality**2
 
 
 def _describe(train: TrainView) -> Tensor:
