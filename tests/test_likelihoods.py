@@ -193,7 +193,7 @@ def test_alignment_of_one_row_is_cross_entropy_with_the_prior():
     np.testing.assert_allclose(prior_alignment(logits, prior), binary_cross_entropy(logits, prior[None])[0])
 
 
-@pytest.mark.parametrize(("slope", "shift"), [(1.0, 0.0), (0.4, -1.5), (2.5, 0.7)])
+@pytest.mark.parametrize(("slope", "shift"), [(1.0, 0.0), (0.6, -1.5), (1.8, 0.7)])
 def test_scale_is_found_again(slope, shift):
     """Chances made with β and δ lead back to them; a propensity of 1 is Platt's case."""
     logits = random_logits(50, 6, scale=2)
@@ -209,7 +209,7 @@ def test_scale_is_found_again(slope, shift):
 def test_scale_is_where_the_likelihood_is_least(unlike):
     """Also where no scale fits: the slope of the likelihood in both numbers is zero there."""
     logits, e = random_logits(80, 6, scale=3), torch.tensor([0.2, 0.5, 1.0, 0.7, 0.3, 0.9], dtype=torch.float64)
-    target = torch.softmax(logits / 2 + random_logits(80, 6, scale=1).flip(0), 1)
+    target = torch.softmax(logits + random_logits(80, 6, scale=1).flip(0), 1)
     target = torch.eye(6, dtype=torch.float64)[target.argmax(1)] if unlike else target
     found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
     for _ in range(4):
@@ -221,12 +221,13 @@ def test_scale_is_where_the_likelihood_is_least(unlike):
 
 
 def test_scale_stays_within_bounds():
-    """Logits that are wrong throughout: a slope of 0 would make ties of them."""
+    """Logits that are wrong throughout, or right and far too small."""
     logits = random_logits(80, 6, scale=3)
-    found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
-    for _ in range(4):
-        found = fit_scale(logits, torch.sigmoid(-logits), torch.ones(6).double(), *found)
-    assert found[0] == pytest.approx(0.1)
+    for target, bound in ((-logits, 0.5), (10 * logits, 2.0)):
+        found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
+        for _ in range(4):
+            found = fit_scale(logits, torch.sigmoid(target), torch.ones(6).double(), *found)
+        assert found[0] == pytest.approx(bound)
 
 
 def test_scale_of_logits_that_say_nothing():

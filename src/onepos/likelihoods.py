@@ -24,8 +24,8 @@ from onepos.losses import binary_cross_entropy
 _SCORING_STEPS = 8
 _DAMPING, _TINY = 1e-4, 1e-8
 
-# A slope beyond these says that the logits know nothing of the target, or all; nearer to 0 they would become ties.
-_FLATTEST, _STEEPEST = 0.1, 10.0
+# A slope beyond these says that one of the two, logits or target, knows nothing of the other.
+_FLATTEST, _STEEPEST = 0.5, 2.0
 
 
 def single_positive_likelihood(logits: Tensor, observed: Tensor, *, nodes: int = 8, max_observed: int = 1) -> Tensor:
@@ -88,7 +88,7 @@ def propensity_likelihood(logits: Tensor, observed: Tensor, propensity: Tensor) 
 def fit_scale(
     logits: Tensor, target: Tensor, propensity: Tensor, slope: Tensor, shift: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """β, between 0.1 and 10, and δ that make the propensity likelihood of β·g + δ least: Platt's scaling of chances.
+    """β, between ½ and 2, and δ that make the propensity likelihood of β·g + δ least: Platt's scaling of chances.
 
     By Fisher's scoring in log β and δ: with q = e·σ(β·g + δ), the slope of an entry's likelihood is (l − q)·u and its
     expected curvature q·(1 − σ)·u, u = (1 − σ)/(1 − q).
@@ -111,10 +111,10 @@ def fit_scale(
         first, second = (gradient * scaled).mean(), gradient.mean()
         aa, ab, bb = (curvature * scaled * scaled).mean(), (curvature * scaled).mean(), curvature.mean()
         aa, bb = aa * (1 + _DAMPING) + _TINY, bb * (1 + _DAMPING) + _TINY  # logits that are all alike have no slope
-        determinant = aa * bb - ab * ab
-        slope = slope * ((bb * first - ab * second) / determinant).clamp(-1, 1).exp()
-        slope = slope.clamp(_FLATTEST, _STEEPEST)
-        shift = shift + ((aa * second - ab * first) / determinant).clamp(-1, 1)
+        steeper = slope * ((bb * first - ab * second) / (aa * bb - ab * ab)).clamp(-1, 1).exp()
+        steeper = steeper.clamp(_FLATTEST, _STEEPEST)
+        shift = shift + ((second - ab * (steeper / slope).log()) / bb).clamp(-1, 1)  # best for the slope as it now is
+        slope = steeper
     return slope, shift
 
 

@@ -131,7 +131,7 @@ def test_logits_are_scaled_to_what_other_rows_expect(case):
     rows, observed = case
     method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
     with torch.no_grad():
-        method.head.linear.weight.copy_(3 * torch.eye(4, 5))  # what the labels were made from
+        method.head.linear.weight.copy_(torch.eye(4, 5))  # what the labels were made from
     view = view_of(rows, observed, rows)
     for _ in range(3):
         method.end_epoch(view)
@@ -311,8 +311,12 @@ def test_no_caution_where_the_number_of_labels_is_told(open_case):
 def test_pictures_are_described_by_the_network(case):
     rows, observed = case
     pictures = torch.zeros(80, 3, 4, 4)
+    rows = rows[:, :3]
     seen = set_up(CRISPPlus(), pictures, observed, features=rows, is_tabular=False)
     torch.testing.assert_close(seen.target, set_up(CRISPPlus(), rows, observed).target)
+    seen.end_epoch(view_of(pictures, observed, features=rows, is_tabular=False))
+    assert (seen.head.slope, seen.head.shift) == (1, 0)  # the network knows more than its first features did
+    assert seen.head.level != -seen.caution
 
 
 def test_a_propensity_is_at_most_one(case):

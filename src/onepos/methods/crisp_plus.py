@@ -11,8 +11,9 @@ and m̄ its mean, the network learns
 
 by linear logits h that start at logit π̂_j. A network that has seen a row's own throw is surer of it than it should be;
 what other rows expect is not. So after each epoch β and δ are fitted that make e_j·σ(β·h_ij + δ), e_j = ρ_j/π̂_j, most
-like s̃_ij (`fit_scale`). Of each row one label is shown, so its claims e_j·σ(x_ij) should come to the same in all rows;
-logits that do not know of each other are told so then (`OneShownHead`):
+like s̃_ij (`fit_scale`); but of pictures, where s̃ comes from features that the network has long improved, β = 1 and
+δ = 0. Of each row one label is shown, so its claims e_j·σ(x_ij) should come to the same in all rows; logits that do not
+know of each other are told so then (`OneShownHead`):
 
     x_ij = β·h_ij + δ,    g_ij = x_ij − log(N_i/N̄) − log(κ̂/κ₀)
 
@@ -149,7 +150,9 @@ class CRISPPlus(Method):
         """Scale the logits to what other rows expect, and keep them where they then are on average."""
         head = self.head
         free = head.free(train.features(self.witnesses))
-        head.slope, head.shift = fit_scale(free, self.expected, head.propensity.clamp(max=1.0), head.slope, head.shift)
+        if train.is_tabular:
+            shown = head.propensity.clamp(max=1.0)
+            head.slope, head.shift = fit_scale(free, self.expected, shown, head.slope, head.shift)
         head.level = head.log_claims(free).mean() - self.caution
 
     def lr_factor(self, name: str) -> float:
