@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.optimize import root
 
-from onepos.likelihoods import prior_alignment, propensity_likelihood, single_positive_likelihood
+from onepos.likelihoods import fit_scale, prior_alignment, propensity_likelihood, single_positive_likelihood
 from onepos.losses import nn_pu
 from onepos.metrics import evaluate
 from onepos.priors import estimate_priors
@@ -352,6 +352,25 @@ def test_dividing_by_the_claims_undoes_a_factor_of_the_row():
     claims = (e * scores).sum(1, keepdims=True)
     np.testing.assert_allclose(claims, 1 / factor, atol=1e-4)
     np.testing.assert_allclose(scores / claims, people.shown / e, atol=1e-4)
+
+
+def test_scaled_to_an_opinion_that_knows_more_or_less():
+    """One that knows all the logits know scales them as the truth would; one that knows less makes them too flat."""
+    rng = np.random.default_rng(0)
+    shown = rng.uniform(0.02, 0.6, (40, 3))  # P(γ = j | x), x as fine as it gets
+    coarse = shown.reshape(20, 2, 3).mean(1).repeat(2, 0)  # given only which pair of rows it is
+    e = torch.tensor([0.7, 0.8, 1.0], dtype=torch.float64)
+
+    def scale(knowing, opinion):
+        logits = 1.3 * torch.logit((torch.from_numpy(knowing) / e).clamp(max=0.98)) - 0.5
+        found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
+        for _ in range(4):
+            found = fit_scale(logits, torch.from_numpy(opinion), e, *found)
+        return torch.stack(found)
+
+    np.testing.assert_allclose(scale(coarse, shown), scale(coarse, coarse), atol=1e-6)
+    assert scale(shown, shown)[0] == pytest.approx(1 / 1.3, abs=0.02)
+    assert scale(shown, coarse)[0] < 0.8 * scale(shown, shown)[0]
 
 
 def test_nn_pu_is_least_where_the_propensity_likelihood_is():
