@@ -92,10 +92,11 @@ def main() -> None:
     loaders: dict[int, float] = {}
     if options.loader:
         torch.set_num_threads(1)
-        rows = data.take(split(data.Y, 0).train)
-        X = torch.tensor(np.asarray(rows.X), dtype=torch.float32)
-        observed = draw_single_positive(rows.Y, 0)
-        loaders = {n: min(with_loader(X, observed, n) for _ in range(options.rounds)) for n in (0, 8)}
+        rows, held_out, _ = (data.take(part) for part in split(data.Y, 0))
+        X, V = (torch.tensor(np.asarray(part.X), dtype=torch.float32) for part in (rows, held_out))
+        arguments = X, draw_single_positive(rows.Y, 0)
+        for n in (0, 8):
+            loaders[n] = min(with_loader(*arguments, n, (V, held_out.Y)) for _ in range(options.rounds))
     print("| method | one by one, ms per epoch | stacked, ms per run and epoch | times faster |\n|---|---|---|---|")
     for method in options.methods.split(","):
         if not can_stack(make_tasks(data, method, 1, options.epochs, options.device)[0]):
