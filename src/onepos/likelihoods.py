@@ -21,7 +21,7 @@ from torch import Tensor
 from onepos.losses import binary_cross_entropy
 
 # Two numbers settle within a few steps, and from one epoch to the next they hardly move.
-_SCORING_STEPS = 8
+_SCORING_STEPS, _SETTLED = 8, 1e-3
 _DAMPING, _TINY = 1e-4, 1e-8
 
 # A slope beyond these says that one of the two, logits or target, knows nothing of the other.
@@ -113,8 +113,11 @@ def fit_scale(
         aa, bb = aa * (1 + _DAMPING) + _TINY, bb * (1 + _DAMPING) + _TINY  # logits that are all alike have no slope
         steeper = slope * ((bb * first - ab * second) / (aa * bb - ab * ab)).clamp(-1, 1).exp()
         steeper = steeper.clamp(_FLATTEST, _STEEPEST)
-        shift = shift + ((second - ab * (steeper / slope).log()) / bb).clamp(-1, 1)  # best for the slope as it now is
-        slope = steeper
+        turn = (steeper / slope).log()
+        step = ((second - ab * turn) / bb).clamp(-1, 1)  # best for the slope as it now is
+        slope, shift = steeper, shift + step
+        if torch.maximum(turn.abs(), step.abs()) < _SETTLED:
+            break
     return slope, shift
 
 
