@@ -51,7 +51,7 @@ def with_loader(
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     rows = SingleRows(X, torch.as_tensor(observed, dtype=torch.float32))
     loader = DataLoader(rows, batch_size=BATCH, shuffle=True, num_workers=workers)
-    judged = DataLoader(SingleRows(held_out[0], torch.as_tensor(held_out[1])), BATCH) if held_out else None
+    judged = DataLoader(SingleRows(held_out[0], torch.as_tensor(held_out[1])), BATCH) if held_out else ()
     times = []
     for _ in range(EPOCHS):
         began = time.perf_counter()
@@ -59,7 +59,7 @@ def with_loader(
             optimizer.zero_grad()
             assume_negative(net(x), y).backward()
             optimizer.step()
-        if judged and held_out:
+        if held_out:
             with torch.no_grad():
                 scores = torch.cat([net(x) for x, _ in judged])
             METRICS["average_precision"].function(held_out[1], scores.double().numpy())
