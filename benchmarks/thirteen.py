@@ -70,12 +70,12 @@ def share(results: StudyResults, dataset: str, metric: str) -> tuple[float, str]
     return (100 * closed.shares["crisp-plus"] if closed.gap.mean >= LEAST_GAP else np.nan), mark
 
 
-def page(results: list[StudyResults], seed: int) -> str:
+def page(results: list[StudyResults], command: str) -> str:
     """The table, with means and medians over the sets that have a clear gap."""
     lines = [
         "# How far CRISP+ closes the gap",
         "",
-        f"Made by `benchmarks/thirteen.py --seed {seed}`, which says how. Per cent of the way from AN to full labels; "
+        f"Made by `{command}`, which says how. Per cent of the way from AN to full labels; "
         f"– where full labels are not clearly better, and by {LEAST_GAP}; * clearly better than AN.",
         "",
         "| data set | trials | " + " | ".join(METRICS[name].title for name in NAMES) + " |",
@@ -111,7 +111,7 @@ def main() -> None:
         folder = asked.store / study.name
         print(study.name, run_study(study, Store(folder), device=asked.device))
         results.append(read_results(folder))
-    text = page(results, asked.seed)
+    text = page(results, f"benchmarks/thirteen.py --seed {asked.seed}")
     if asked.out:
         write_atomically(asked.out, text.encode())
     print(text)

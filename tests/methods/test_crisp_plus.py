@@ -15,7 +15,7 @@ from onepos.heads import OneShownHead
 from onepos.losses import assume_negative
 from onepos.method import Batch, TrainView
 from onepos.methods import crisp_plus
-from onepos.methods.crisp_plus import CRISPPlus
+from onepos.methods.crisp_plus import CRISPPlus, _caution
 from onepos.priors import estimate_priors
 
 
@@ -285,7 +285,7 @@ def test_a_warning_about_the_priors_is_passed_on(open_case):
 
 
 def test_then_all_logits_are_lower_by_a_constant(open_case):
-    """By log(κ̂/κ₀), κ₀ the root of the low end of the interval; the priors and where the head starts stay."""
+    """By log(κ̂/κ₀), with few near ties κ₀ the root of the interval's low end; priors and the head's start stay."""
     rows, observed = open_case
     method = set_up(CRISPPlus(), rows, observed)
     estimate = estimate_priors(cross_fit(rows, observed).probability, observed, estimator="bracket")
@@ -302,6 +302,25 @@ def test_then_all_logits_are_lower_by_a_constant(open_case):
     method.caution = torch.tensor(0.0)
     method.end_epoch(view)
     torch.testing.assert_close(method(rows) - lower, torch.full((200, 20), shift), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("tied", "kappa_0"),
+    [
+        (1, 1.5),  # one label stands out: half of the way from the low end to AN
+        (2, 8 / 5),
+        (3, 27 / 5),
+        (4, 10.0),  # 64/5 is more than κ̂
+    ],
+)
+def test_rows_of_many_near_ties_are_believed_to_have_many_labels(open_case, tied, kappa_0):
+    rows, observed = open_case
+    estimate = estimate_priors(cross_fit(rows, observed).probability, observed, estimator="bracket")
+    assert estimate.warning
+    estimate = dataclasses.replace(estimate, cardinality=10.0, cardinality_interval=(2.25, 30.0))
+    probability = torch.zeros(50, 20)
+    probability[:, :tied] = 1 / tied
+    assert math.isclose(_caution(estimate, probability), math.log(10.0 / kappa_0), abs_tol=1e-6)
 
 
 def test_no_caution_where_the_number_of_labels_is_told(open_case):

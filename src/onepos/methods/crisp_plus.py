@@ -21,8 +21,10 @@ N_i is the size of all claims of row i, N̄ its geometric mean. σ(g) is a proba
 is shown: a threshold of one half needs no choosing. κ̂ = Σπ̂ is the number of labels per row, which single positives
 leave open within an interval from κ₋ on. Decisions are taken with κ₀ = κ̂·(κ₋/κ̂)^(1/κ̂²): where rows have little more
 than one label, AN is nearly right and too many labels are the dearer mistake. If κ is open within a factor of five,
-κ₀ = √κ₋, half of the way from there to AN. That lowers all logits by a constant and changes no ranking. In place of the
-two terms of Eq. (8) stands one proper loss; docs/theory.md says of what.
+κ₀ = max(√κ₋, T³/5), at most κ̂: the root is half of the way from κ₋ to AN, and T, how many labels of a row are nearly as
+likely as its likeliest, tells rows of many labels from rows that are not understood. That lowers all logits by a
+constant and changes no ranking. In place of the two terms of Eq. (8) stands one proper loss; docs/theory.md says of
+what.
 
 References:
     The class-prior-induced risk of the CRISP paper, Eq. (8), and its priors, Eq. (2), are what this starts from.
@@ -43,7 +45,7 @@ from onepos.crossfit import cross_fit
 from onepos.heads import OneShownHead
 from onepos.likelihoods import fit_scale, propensity_likelihood
 from onepos.method import Batch, Method, TrainView
-from onepos.priors import FloatArray, PriorEstimate, estimate_priors
+from onepos.priors import FloatArray, PriorEstimate, count_near_ties, estimate_priors
 
 # Of each label's part in the loss of a row. To Adam the size of a loss means nothing but against weight decay. It is a
 # sum over the labels: a mean over many is so small that any weight decay drowns it. Of five labels it is twice their
@@ -52,6 +54,10 @@ _WEIGHT = 0.4
 
 # Rows that tell β and δ: two numbers need no more, and a pass over these costs little.
 _WITNESSES = 2048
+
+# Where κ is open: rows of as many labels as the cube of the near ties, divided by this. Measured, not derived: the
+# research log has the sets.
+_TIES = 5.0
 
 _REMEDY = (
     "Here that is CRISPPlus(cardinality=2.5), on the command line --set cardinality=2.5; without it rather too few "
@@ -133,7 +139,7 @@ class CRISPPlus(Method):
         witnesses = torch.arange(n_witnesses, device=device) * train.n_samples // n_witnesses
         self.register_buffer("witnesses", witnesses, persistent=False)
         self.register_buffer("expected", expected[witnesses], persistent=False)
-        self.register_buffer("caution", torch.tensor(_caution(estimate), device=device))
+        self.register_buffer("caution", torch.tensor(_caution(estimate, fit.probability), device=device))
         self.head.propensity = (share / prior).nan_to_num(1.0)  # a label never shown: AN
         self.head.level = -self.caution
         self.head.start_at(torch.logit(prior.nan_to_num(0.0).clamp(0.5 / (train.n_samples + 1), 0.95)), 1.0)
@@ -165,13 +171,14 @@ class CRISPPlus(Method):
         return self.class_prior.double().cpu().numpy(), self.prior_interval.double().cpu().numpy()
 
 
-def _caution(estimate: PriorEstimate) -> float:
+def _caution(estimate: PriorEstimate, probability: Tensor) -> float:
     """log(κ̂/κ₀): how much decisions keep to the low end of κ's interval, or where κ is open below it."""
     low, _ = estimate.cardinality_interval
     if not low < estimate.cardinality:
         return 0.0
     if estimate.warning:
-        return math.log(estimate.cardinality) - math.log(low) / 2
+        near_ties = count_near_ties(probability.cpu().numpy())
+        return max(0.0, math.log(estimate.cardinality / max(math.sqrt(low), near_ties**3 / _TIES)))
     return math.log(estimate.cardinality / low) / estimate.cardinality**2
 
 

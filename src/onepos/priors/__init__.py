@@ -11,7 +11,7 @@ from typing import Any
 
 from onepos.priors.best_bin import best_bin_priors, check_parameters
 from onepos.priors.estimate import FloatArray, PriorEstimate
-from onepos.priors.held_out import HELD_OUT, held_out_priors
+from onepos.priors.held_out import HELD_OUT, count_near_ties, held_out_priors
 from onepos.priors.thresholds import make_thresholds, match_thresholds
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "FloatArray",
     "PriorEstimate",
     "check_parameters",
+    "count_near_ties",
     "estimate_priors",
     "make_thresholds",
     "match_thresholds",

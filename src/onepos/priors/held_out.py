@@ -222,7 +222,7 @@ def _check_cardinality(cardinality: float, n_positive: IntArray) -> float:
 def _find_scale(rows: _Rows, kind: str) -> _Scale:
     known = rows.n_positive > 0
     frequency = rows.frequency[known]
-    lower = _count_near_ties(rows.probability)
+    lower = count_near_ties(rows.probability)
     # Among the surest rows of a label those with no other label abound, so Eq. (2) may fall short.
     upper = max(lower, 1 / float((frequency**2 / rows.best_bin.prior[known]).sum()))
     error = _SCALE_ERROR + _SHARE_OF_BRACKET * math.log(max(upper, rows.row_anchor) / lower)
@@ -230,8 +230,8 @@ def _find_scale(rows: _Rows, kind: str) -> _Scale:
     return _Scale(value, error)
 
 
-def _count_near_ties(probability: npt.NDArray[Any]) -> float:
-    """Mean over rows of Σ_j (s_ij/m_i)³."""
+def count_near_ties(probability: npt.NDArray[Any]) -> float:
+    """Mean over rows of Σ_j (s_ij/m_i)³, how many labels are nearly as likely to be the observed one as the likeliest."""
     total = 0.0
     for block in np.array_split(probability, max(1, probability.size >> 22)):
         total += float(((block / block.max(1, keepdims=True)) ** 3).sum(dtype=np.float64))
