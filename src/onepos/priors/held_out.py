@@ -11,7 +11,7 @@ bracketed. With m_i = max_j s_ij,
 
     row anchor     1 / mean_i m_i, an upper bound of the harmonic mean of |y|: m_i ≤ E[1/|y|], equal where a label is
                    certain
-    lower          mean_i Σ_j (s_ij/m_i)³, the number of labels nearly as likely as the likeliest: |y| where all labels
+    lower          T = mean_i Σ_j (s_ij/m_i)³, the number of labels nearly as likely as the likeliest: |y| where all labels
                    are certain, too few where they are not and |y| is large
     upper          1 / Σ_j ρ_j·(ρ_j/π̂_j) with π̂_j of Eq. (2) on s, but at least lower; too large where no row is sure of
                    label j. This mean over labels takes a π̂_j that exploded for nothing
@@ -231,7 +231,7 @@ def _find_scale(rows: _Rows, kind: str) -> _Scale:
 
 
 def count_near_ties(probability: npt.NDArray[Any]) -> float:
-    """Mean over rows of Σ_j (s_ij/m_i)³, how many labels are nearly as likely to be the observed one as the likeliest."""
+    """T, the mean over rows of Σ_j (s_ij/m_i)³: how many labels are nearly as likely as the likeliest."""
     total = 0.0
     for block in np.array_split(probability, max(1, probability.size >> 22)):
         total += float(((block / block.max(1, keepdims=True)) ** 3).sum(dtype=np.float64))
