@@ -11,8 +11,8 @@ bracketed. With m_i = max_j s_ij,
 
     row anchor     1 / mean_i m_i, an upper bound of the harmonic mean of |y|: m_i ≤ E[1/|y|], equal where a label is
                    certain
-    lower          T = mean_i Σ_j (s_ij/m_i)³, the number of labels nearly as likely as the likeliest: |y| where all labels
-                   are certain, too few where they are not and |y| is large
+    lower          T = mean_i Σ_j (s_ij/m_i)³, the number of labels nearly as likely as the likeliest: |y| where all
+                   labels are certain, too few where they are not and |y| is large
     upper          1 / Σ_j ρ_j·(ρ_j/π̂_j) with π̂_j of Eq. (2) on s, but at least lower; too large where no row is sure of
                    label j. This mean over labels takes a π̂_j that exploded for nothing
     κ̂              upper^0.6 · lower^0.4
