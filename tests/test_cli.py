@@ -253,7 +253,7 @@ class TestPriors:
         assert "warning" not in run(*command, "--cardinality", 1.5)[2]
 
     def test_the_estimators_are_those_of_the_library(self):
-        from onepos.cli import Estimator
+        from onepos.cli.options import Estimator
         from onepos.priors import ESTIMATORS
 
         assert [each.value for each in Estimator] == list(ESTIMATORS)

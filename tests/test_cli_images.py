@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from onepos.console import progress
+from onepos.cli.console import progress
 from onepos.networks import BACKBONES, LITE, ImageBackbone
 
 LABELS = ("beach", "cat", "dog")
@@ -133,7 +133,7 @@ def test_parts_that_lie_in_folders(onepos, photos, fit):
 def test_an_official_layout(onepos, photos, fit, monkeypatch):
     """With the parts and the single positives of the published benchmark."""
     import onepos.datasets.images as readers
-    from onepos.inputs import read_rows
+    from onepos.cli.inputs import read_rows
 
     assert fit("photos", "--out", "model")[0] == 0
     pictures = readers.read_folders(photos / "photos")

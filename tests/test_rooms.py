@@ -24,7 +24,7 @@ ROOMS = [
     {"labels", "pictures", "estimator", "model_folder"},
     {"recipes", "benchmark"},
     {"report"},
-    {"console", "inputs", "picture_inputs", "bench_cli", "cli", "__main__"},
+    {"cli", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
 FILES = [path for path in sorted(ROOT.rglob("*.py")) if path != ROOT / "__init__.py"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onepos.console import complain, progress, show_json, show_table
+from onepos.cli.console import complain, progress, show_json, show_table
 
 if TYPE_CHECKING:
     from onepos.benchmark.store import Status, Store

@@ -86,3 +86,15 @@ def _bar() -> Iterator[Advance]:
 def complain(sentence: str) -> None:
     """One sentence on standard error."""
     print(f"error: {sentence}", file=sys.stderr)
+
+
+def json_number(value: Any) -> float | None:
+    """JSON has no NaN: unknown is null."""
+    return None if value != value else float(value)
+
+
+def show_number(value: Any) -> str:
+    """A cell of a table."""
+    if isinstance(value, float):
+        return "unknown" if value != value else f"{value:.4f}"
+    return str(value)

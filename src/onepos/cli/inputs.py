@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.picture_inputs import PARTS, cut_part, is_of_pictures, list_pictures, read_picture_rows
+from onepos.cli.picture_inputs import PARTS, cut_part, is_of_pictures, list_pictures, read_picture_rows
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
@@ -187,3 +188,17 @@ def parse_widths(text: str) -> tuple[int, ...]:
     if any(width < 1 for width in widths):
         raise ValueError(f"--hidden takes whole widths by commas; got {text!r}. For example: --hidden 256,128")
     return widths
+
+
+def name_columns(
+    label: str | None, separator: str | None, label_columns: str | None, drop: str | None, image: str | None
+) -> dict[str, str | None]:
+    """The options that say which columns hold what, as `read_rows` takes them."""
+    return {"label": label, "separator": separator, "label_columns": label_columns, "drop": drop, "image": image}
+
+
+def check_folder(path: Path) -> None:
+    """Before any work: can the result be written there?"""
+    folder = path.resolve().parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise FileNotFoundError(f"{path} must lie in a folder that can be written to; {folder} is none. Make it first.")

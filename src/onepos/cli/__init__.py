@@ -1,0 +1,74 @@
+"""The command line: one command is one call of the library. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+
+from onepos.cli.bench import bench_app
+from onepos.cli.catalogue import data_app, list_app
+from onepos.cli.class_priors import priors
+from onepos.cli.console import complain
+from onepos.cli.models import demo, evaluate, fit, predict
+
+app = typer.Typer(
+    name="onepos",
+    help="Multi-label classifiers from one positive label per example.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (demo, fit, predict, evaluate, priors):
+    app.command()(command)
+app.add_typer(bench_app, name="bench")
+app.add_typer(data_app, name="data")
+app.add_typer(list_app, name="list")
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    if version:
+        from onepos import __version__
+
+        print(f"onepos {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; 0 done, 1 the work failed, 2 the input is wrong. No traceback unless --debug."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    warnings.showwarning = _show_warning
+    try:
+        app(arguments)
+    except SystemExit as stop:
+        if stop.code == 130:  # what the framework makes of Ctrl-C
+            complain("stopped. With --checkpoint FILE the same command goes on where it was.")
+            raise SystemExit(1) from None
+        raise
+    except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        _end(error, 2, debug)
+    except Exception as error:  # the last door: whatever failed, a person reads one sentence
+        _end(error, 1, debug)
+
+
+def _end(error: Exception, code: int, debug: bool) -> None:
+    if debug:
+        raise error
+    complain(" ".join(str(error).split()) or type(error).__name__)
+    raise SystemExit(code) from None
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, UserWarning):
+        print(f"warning: {message}", file=sys.stderr)

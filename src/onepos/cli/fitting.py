@@ -1,0 +1,54 @@
+"""Training a model in a command, with its progress shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onepos.cli.console import progress
+from onepos.cli.inputs import as_inputs, spread_labels
+
+if TYPE_CHECKING:
+    from onepos.datasets import Dataset
+    from onepos.datasets.images import ImageDataset
+    from onepos.estimator import SinglePositiveClassifier
+
+
+def default_network(rows: Dataset | ImageDataset) -> str:
+    """For rows of numbers or for pictures."""
+    return "efficientnet-lite0" if hasattr(rows, "files") else "mlp"
+
+
+def train_model(
+    model: SinglePositiveClassifier,
+    rows: Dataset | ImageDataset,
+    observed: Any,
+    held_out: Dataset | ImageDataset | None,
+    checkpoint: Path | None,
+    quiet: bool,
+) -> None:
+    """Fit it to rows of which one label each is observed."""
+    import pandas as pd
+
+    names = list(rows.label_names)
+    with progress(quiet) as advance:
+        model.fit(
+            as_inputs(rows),
+            pd.DataFrame(observed, columns=names),
+            validation=None if held_out is None else (_in_order(held_out, rows), spread_labels(held_out, names)),
+            checkpoint=checkpoint,
+            on_epoch=lambda epoch, history: advance("training, epoch", epoch, int(model.epochs)),
+            on_pictures=lambda what, done, n: advance(what, done - 1, n),
+        )
+
+
+def _in_order(held_out: Dataset | ImageDataset, rows: Dataset | ImageDataset) -> Any:
+    """The features of `held_out` in the order of `rows`, where both are named."""
+    frame = as_inputs(held_out)
+    names = list(getattr(rows, "feature_names", None) or ())
+    return frame[names] if hasattr(frame, "columns") and names and set(names) <= set(frame.columns) else frame
+
+
+def without_skipped(values: Any, model: SinglePositiveClassifier) -> Any:
+    """The rows the model was fitted to: without pictures that could not be read."""
+    return values[[row not in model.skipped_ for row in range(len(values))]] if model.skipped_ else values
