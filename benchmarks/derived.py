@@ -81,7 +81,7 @@ def main() -> None:
         names = [write_npz(child, folder / "tabular").stem for parent in PARENTS for child in children(parent)]
         write_atomically(made, "\n".join(names).encode())
     known = made.read_text().split()
-    chosen = asked.data.split(",") if asked.data else known
+    chosen = known if asked.data is None else asked.data.split(",")
     if unknown := set(chosen).difference(known):
         parser.error(f"--data must name data sets of {', '.join(known)}; got {', '.join(sorted(unknown))}.")
     os.environ["ONEPOS_DATA"] = str(folder)

@@ -102,9 +102,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    chosen = studies(asked.seed, asked.data and asked.data.split(","))
+    chosen = studies(asked.seed, None if asked.data is None else asked.data.split(","))
     known = [name for study in studies(asked.seed, None) for name in study.datasets]
-    if unknown := set((asked.data or known[0]).split(",")).difference(known):
+    if asked.data is not None and (unknown := set(asked.data.split(",")).difference(known)):
         parser.error(f"--data must name data sets of {', '.join(known)}; got {', '.join(sorted(unknown))}.")
     results = []
     for study in chosen:

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from onepos.cli.inputs import read_rows
 from onepos.datasets import load_dataset, write_npz
 
 
@@ -91,11 +92,46 @@ class TestFitPredictEvaluate:
         assert (code, out) == (0, "")
         assert len(pd.read_csv(tmp_path / "p.csv")) == 600
 
+    def test_a_split_that_comes_with_the_data_is_kept(self, run, tmp_path):
+        scenes = load_dataset("digit-scenes").take(np.arange(100))
+        rows = {"train": np.arange(50), "test": np.arange(50, 100)}
+        np.savez(
+            tmp_path / "own.npz",
+            X=scenes.X,
+            Y=scenes.Y,
+            label_names=scenes.label_names,
+            **{f"{part}_idx": index for part, index in rows.items()},
+        )
+        found = {}
+        for part in ("train", "val", "test"):
+            assert run("data", "info", f"own.npz:{part}")[0] == 0
+            found[part] = read_rows(str(tmp_path / f"own.npz:{part}"), {}, None, 0).X
+        assert [len(found[part]) for part in found] == [45, 5, 50]
+        np.testing.assert_array_equal(found["test"], scenes.X[50:])
+        both = np.concatenate([found["train"], found["val"]])
+        np.testing.assert_array_equal(np.unique(both, axis=0), np.unique(scenes.X[:50], axis=0))
+
+    def test_labels_that_read_like_lists_bring_a_hint(self, run, tmp_path):
+        pd.DataFrame({"x": range(40), "tag": ["a;b", "a", "b", "c"] * 10}).to_csv(tmp_path / "lists.csv", index=False)
+        fit = ("fit", "lists.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        code, _, err = run(*fit)
+        assert code == 0
+        assert "warning: 'a;b' is taken for one label." in err
+        assert "add --separator ';'" in err
+        assert "taken for one label" not in run(*fit, "--separator", ";", "--positives", "any")[2]
+
+    def test_a_folder_is_no_place_for_a_table(self, run, table):
+        run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        (table / "place").mkdir()
+        code, _, err = run("predict", "onepos-model", "single.csv", "--drop", "tag", "--out", "place")
+        assert code == 2
+        assert "place must be a file, or not exist yet; it is a folder. Name a file in it." in err
+
     def test_recipe_and_threshold(self, run, table):
         fit = ("fit", "indicators.csv", "--label-columns", "is_*", "--draw", "uniform", "--epochs", 5, "--quiet")
         facts = {}
         for name, options in {
-            "plain": ["--method", "epr", "--recipe", "anything"],
+            "plain": ["--method", "epr", "--recipe", "*"],
             "set": ["--method", "em", "--recipe", "yeast", "--set", "alpha=0.3"],
             "given": ["--method", "em", "--recipe", "yeast", "--threshold", "0.4"],
             "prior": ["--threshold", "prior"],
@@ -112,6 +148,12 @@ class TestFitPredictEvaluate:
         assert code == 2
         assert "the recipe of epr needs the cardinality, which only full labels tell" in err
         assert "threshold must be a number from 0 to 1 or 'prior'; got 'half'" in run(*fit, "--threshold", "half")[2]
+        code, _, err = run(*fit, "--method", "em", "--recipe", "yeats")
+        assert code == 2
+        assert "a recipe must be for one of cal500, " in err
+        assert (
+            "an has no recipe for yeast; its defaults are taken" in run(*fit, "--method", "an", "--recipe", "yeast")[2]
+        )
 
     def test_labels_absent_from_the_test_file_count_as_absent(self, run, table):
         run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -32,6 +33,12 @@ def short(monkeypatch):
     monkeypatch.setattr(crossfit, "RATES", {"linear": (0.05,), "layered": (0.02,)})
     for name, value in {"HIDDEN": 16, "_MOST_EPOCHS": 12, "_MOST_STEPS": 12}.items():
         monkeypatch.setattr(crossfit, name, value)
+
+
+def test_data_frames_are_taken(short):
+    rows, label = clusters()
+    frames = pd.DataFrame(rows, columns=list("abcdef")), pd.get_dummies(pd.Series(label))
+    torch.testing.assert_close(cross_fit(*frames).probability, cross_fit(rows, label).probability)
 
 
 def test_noise_can_not_be_predicted():

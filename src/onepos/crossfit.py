@@ -80,8 +80,8 @@ def cross_fit(X: Any, observed: Any, seed: int = 0) -> CrossFit:
     """Held-out probabilities of the observed label.
 
     Args:
-        X: (n, d) features of any scale: a tensor, on whose device the work is done, an array or a SciPy sparse matrix,
-            which is spread out (4·n·d bytes).
+        X: (n, d) features of any scale: a tensor, on whose device the work is done, an array, a data frame or a SciPy
+            sparse matrix, which is spread out (4·n·d bytes).
         observed: (n, c) 0/1 array or tensor, or a vector of n label indices with −1 for none, where c is the largest
             plus one. A row with several observed labels counts for each of them in equal parts; one with none is judged
             but not learnt from.
@@ -93,6 +93,7 @@ def cross_fit(X: Any, observed: Any, seed: int = 0) -> CrossFit:
         >>> bool((fit.probability[0::2, 0] > 0.9).all())
         True
     """
+    X, observed = (each.to_numpy() if hasattr(each, "to_numpy") else each for each in (X, observed))
     rows = _as_rows(X)
     target = _as_target(observed, rows)
     name = _digest(rows, target, seed)

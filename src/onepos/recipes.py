@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+import warnings
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -40,6 +41,16 @@ def find_recipe(method: str, dataset: str, Y: npt.NDArray[Any] | None = None) ->
         return Recipe()
     parameters = {name: resolve(value, method, Y) for name, value in entry.get("parameters", {}).items()}
     return Recipe(parameters, dict(entry.get("plan", {})), entry["source"])
+
+
+def check_recipe(method: str, dataset: str) -> None:
+    """Refuse a data set that no recipe is for, and warn where this method has none."""
+    known = sorted({name for entries in read_recipes().values() for name in entries})
+    if dataset not in known:
+        names = ", ".join(name for name in known if name != "*")
+        raise ValueError(f"a recipe must be for one of {names}, or '*' for another data set; got '{dataset}'.")
+    if not find_entry(method, dataset):
+        warnings.warn(f"{method} has no recipe for {dataset}; its defaults are taken.", UserWarning, stacklevel=2)
 
 
 def find_entry(method: str, dataset: str) -> dict[str, Any]:

@@ -270,6 +270,36 @@ def test_killed_three_times_it_ends_in_the_same_bytes(tmp_path):
     assert results(Store(tmp_path / "killed")) == results(Store(tmp_path / "straight"))
 
 
+def test_stopped_by_ctrl_c_it_can_go_on_at_once(tmp_path):
+    """The workers give their claims back: nothing is left that looks as if someone were at work."""
+    script = (
+        "import sys\n"
+        "from onepos.benchmark.runner import run_study\n"
+        "from onepos.benchmark.store import Store\n"
+        "from onepos.benchmark.study_file import read_study\n"
+        "import dataclasses\n"
+        "if __name__ == '__main__':\n"
+        "    smoke = dataclasses.replace(read_study('smoke'), datasets=('digit-scenes',))\n"
+        "    run_study(smoke, Store(sys.argv[1]), workers=2)\n"
+    )
+    (tmp_path / "study.py").write_text(script)
+    process = subprocess.Popen(
+        [sys.executable, str(tmp_path / "study.py"), str(tmp_path / "store")],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    claims = tmp_path / "store" / "claims"
+    until = time.monotonic() + 120
+    while not list(claims.glob("*.*")) and time.monotonic() < until and process.poll() is None:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) != 0
+    store = Store(tmp_path / "store")
+    status = store.status(store.study().runs())
+    assert status.waiting > 0
+    assert (status.running, status.stale) == (0, 0)
+
+
 def test_packed_and_unpacked(study, tmp_path):
     store = Store(tmp_path / "a")
     run_study(study, store)

@@ -124,6 +124,12 @@ def test_a_single_array_is_not_an_archive(tmp_path):
         read_table(path)
 
 
+def test_a_file_of_another_kind_is_no_archive(tmp_path):
+    (tmp_path / "text.npz").write_text("f0,f1\n1,2\n")
+    with pytest.raises(ValueError, match=r"text.npz must be an NPZ archive; it is of another kind. Use numpy.savez."):
+        read_table(tmp_path / "text.npz")
+
+
 def test_options_for_tables_are_refused(small, tmp_path):
     with pytest.raises(ValueError, match=r"small.npz must hold its labels as Y or y; label, separator"):
         read_table(write_npz(small, tmp_path), label="cat")

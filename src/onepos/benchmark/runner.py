@@ -8,6 +8,7 @@ not.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -67,19 +68,23 @@ def run_study(
         on_progress: Called now and then with the state of all runs.
     """
     choose_device(device)
-    names = tuple(study.datasets if only is None else only)
-    for name in names:
-        if name not in study.datasets:
-            raise ValueError(f"{name} must be a data set of the study, one of {', '.join(study.datasets)}; it is not.")
-        load_data(
-            name, study.pictures is not None
-        )  # a file that is missing is said before the first run, not after hours
+    names = check_data(study, only)
     store.keep_study(study)
     if workers == 1:
         _work(study, store, names, device, block, on_progress)
     else:
         _start_workers(study, store, names, device, workers, block, on_progress)
     return store.status(study.runs())
+
+
+def check_data(study: Study, only: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The data sets to work on. A file that is missing is said before the first run, not after hours."""
+    names = tuple(study.datasets if only is None else only)
+    for name in names:
+        if name not in study.datasets:
+            raise ValueError(f"{name} must be a data set of the study, one of {', '.join(study.datasets)}; it is not.")
+        load_data(name, study.pictures is not None)
+    return names
 
 
 def _start_workers(
@@ -117,9 +122,17 @@ def _start_workers(
 
 
 def _worker(folder: str, stale_after: float, names: tuple[str, ...], device: str, block: int, threads: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started this, and who ends it by SIGTERM
+    signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(threads)
     store = Store(folder, stale_after=stale_after)
     _work(store.study(), store, names, device, block, None)
+
+
+def _leave(*_: Any) -> None:
+    """As if the program had ended by itself, so that claims are given back."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(143)
 
 
 class _Trials:

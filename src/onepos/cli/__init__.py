@@ -23,6 +23,12 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+# What Ctrl-C leaves behind, by command.
+_GO_ON = {
+    "fit": "With --checkpoint FILE the same command goes on where it was.",
+    "bench": "The same command goes on where it was.",
+}
+
 for command in (demo, fit, predict, evaluate, priors):
     app.command()(command)
 app.add_typer(bench_app, name="bench")
@@ -53,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
         app(arguments)
     except SystemExit as stop:
         if stop.code == 130:  # what the framework makes of Ctrl-C
-            complain("stopped. With --checkpoint FILE the same command goes on where it was.")
+            complain(" ".join(["stopped.", *(_GO_ON[name] for name in arguments[:1] if name in _GO_ON)]))
             raise SystemExit(1) from None
         raise
     except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:

@@ -52,7 +52,7 @@ def bench_run(
     as_json: Json = False,
 ) -> None:
     """Make the runs of a study that are not yet made; stop and start it as you like, also on several machines."""
-    from onepos.benchmark.runner import run_study
+    from onepos.benchmark.runner import check_data, run_study
     from onepos.benchmark.store import Store
     from onepos.benchmark.study_file import read_studies
 
@@ -60,14 +60,19 @@ def bench_run(
     only = data.split(",") if data else None
     n_workers = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
     statuses = []
+    chosen = {
+        folder: only if only is None or len(studies) == 1 else [each for each in only if each in plan.datasets]
+        for folder, plan in studies.items()
+    }
+    for folder, plan in studies.items():
+        check_data(plan, chosen[folder])
     for folder, plan in studies.items():
         store = Store((out or Path("results") / name) / folder)
-        mine = only if only is None or len(studies) == 1 else [each for each in only if each in plan.datasets]
         if retry:
             store.retry(plan.runs())
         with progress(quiet or as_json) as advance:
             show = partial(_advance, advance, plan.name)
-            status = run_study(plan, store, device=device, workers=n_workers, only=mine, on_progress=show)
+            status = run_study(plan, store, device=device, workers=n_workers, only=chosen[folder], on_progress=show)
         statuses.append(status)
         if not quiet:
             _show_status(store, plan.runs(), as_json)

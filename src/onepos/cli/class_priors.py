@@ -175,7 +175,8 @@ def _explain_priors(estimate: PriorEstimate, is_held_out: bool) -> None:
     )
     if doubtful:
         print(
-            f"{count} too few observed positives for the guarantee behind the estimate; it tends to be too high there."
+            f"{count} too few observed positives for the guarantee behind the estimate; there it may be off in either "
+            "direction."
         )
 
 

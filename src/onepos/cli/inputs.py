@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.cli.picture_inputs import PARTS, cut_part, is_of_pictures, list_pictures, read_picture_rows
+from onepos.cli.picture_inputs import cut_part, is_of_pictures, list_pictures, read_picture_rows
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
@@ -30,13 +32,39 @@ def read_rows(data: str, columns: dict[str, str | None], root: Path | None, spli
         raise FileNotFoundError(f"there is no file or folder {name}. Name one that is there, or a data set.")
     is_file = Path(name).suffix != "" or Path(name).exists()
     dataset = read_dataset(name, **options) if is_file else load_dataset(name, root)
-    if not part:
-        return dataset
+    if columns.get("label") and not columns.get("separator"):
+        _hint_at_separator(dataset.label_names)
+    return dataset.take(_parts(dataset, split_seed)[part]) if part else dataset
+
+
+def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
+    """The rows of each part: as they come with the data, where they do, and otherwise by the seed."""
+    import numpy as np
+
     from onepos.protocol import split
 
-    shipped = dataset.splits if dataset.splits and set(dataset.splits) == set(PARTS) else None
-    parts = shipped if shipped is not None else split(dataset.Y, split_seed)._asdict()
-    return dataset.take(parts[part])
+    shipped = dict(dataset.splits or {})
+    if not {"train", "test"} <= set(shipped):
+        return split(dataset.Y, seed)._asdict()
+    if "val" not in shipped:
+        rows = np.random.default_rng(seed).permutation(shipped["train"])
+        shipped["val"], shipped["train"] = (np.sort(each) for each in np.split(rows, [len(rows) // 10]))
+    return shipped
+
+
+def _hint_at_separator(names: Sequence[str]) -> None:
+    """Where one label reads like a list of others."""
+    known = set(names)
+    for separator in ";|,":
+        for name in names:
+            if separator in name and known.intersection(each.strip() for each in name.split(separator)):
+                warnings.warn(
+                    f"'{name}' is taken for one label. If '{separator}' stands between labels of a row, add "
+                    f"--separator '{separator}'.",
+                    UserWarning,
+                    stacklevel=2,
+                )
+                return
 
 
 def _column_options(name: str, columns: dict[str, str | None]) -> dict[str, Any]:
@@ -199,6 +227,8 @@ def name_columns(
 
 def check_folder(path: Path) -> None:
     """Before any work: can the result be written there?"""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} must be a file, or not exist yet; it is a folder. Name a file in it.")
     folder = path.resolve().parent
     if not folder.is_dir() or not os.access(folder, os.W_OK):
         raise FileNotFoundError(f"{path} must lie in a folder that can be written to; {folder} is none. Make it first.")

@@ -147,8 +147,10 @@ def fit(
 
     from onepos.estimator import SinglePositiveClassifier
     from onepos.methods import make_method
-    from onepos.recipes import Recipe, find_recipe
+    from onepos.recipes import Recipe, check_recipe, find_recipe
 
+    if recipe:
+        check_recipe(method, recipe)
     is_full = bool((rows.Y.sum(1) > 1).any())
     chosen = find_recipe(method, recipe, rows.Y if is_full else None) if recipe else Recipe()
     decide = {"threshold": parse_threshold(threshold)} if threshold else {}

@@ -33,7 +33,8 @@ DataArgument = Annotated[
         metavar="DATA",
         help="A file (.csv .tsv .parquet .npz .arff .mat), the name of a data set, or pictures: a folder with a folder "
         "per class, a table with the columns path and label, or voc:FOLDER, coco:FOLDER, nuswide:FOLDER, cub:FOLDER. "
-        "With :train, :val or :test behind it, that part of the split it brings, or of a seeded 80/10/10 one.",
+        "With :train, :val or :test behind it, that part of the split it brings (a tenth of the training rows for :val "
+        "where it brings none), or of a seeded 80/10/10 one.",
     ),
 ]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `onepos fit`.")]

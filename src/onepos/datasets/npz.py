@@ -93,7 +93,10 @@ def _sparse_path(path: Path) -> Path:
 
 def _load_arrays(path: Path) -> dict[str, Any]:
     with naming(path):
-        archive = np.load(path, allow_pickle=False)
+        try:
+            archive = np.load(path, allow_pickle=False)
+        except ValueError as error:  # NumPy takes what it does not know for a pickle, and offers to read it
+            raise ValueError(f"{path.name} must be an NPZ archive; it is of another kind. Use numpy.savez.") from error
         if isinstance(archive, np.ndarray):
             raise ValueError(f"{path.name} must be an NPZ archive; it holds a single array. Use numpy.savez.")
         with archive:
