@@ -103,6 +103,12 @@ class TestFitPredictEvaluate:
             **{f"{part}_idx": index for part, index in rows.items()},
         )
         found = {}
+        assert (
+            "what stands behind own.npz: must be one of train, val, test; it is 'tset'"
+            in run("data", "info", "own.npz:tset")[2]
+        )
+        run("fit", "own.npz:train", "--draw", "uniform", "--epochs", 1, "--method", "an", "--quiet")
+        assert "50 rows" in run("predict", "onepos-model", "own.npz:test")[1]
         for part in ("train", "val", "test"):
             assert run("data", "info", f"own.npz:{part}")[0] == 0
             found[part] = read_rows(str(tmp_path / f"own.npz:{part}"), {}, None, 0).X

@@ -99,7 +99,7 @@ def _from_vector(values: npt.NDArray[Any], positives: str) -> tuple[Indicator, n
     if positives == "single" and unlabelled.any():
         raise ValueError(
             f"y must hold one label per row; row {int(np.argmax(unlabelled))} holds none (NaN). "
-            "Drop the row, or pass positives='any' to train with unlabelled rows."
+            "Drop the row, or pass positives='any' (--positives any) to train with unlabelled rows."
         )
     if unlabelled.all():
         raise ValueError("y must hold at least one label; every row is without. Label some rows.")

@@ -207,8 +207,9 @@ def _ask_others(
             features = _picture_features(model, as_inputs(rows), advance)
             read = ~(features != features).any(1)  # all but skipped pictures
             X, observed = features[read], observed[read]
-        advance("cross-fitting", 0, 1)
+        advance("cross-fitting", -1, 1)
         fit = cross_fit(X, observed, seed)
+        advance("cross-fitting", 0, 1)
     return fit.probability.numpy(), observed
 
 

@@ -46,7 +46,10 @@ def show_json(value: Any) -> None:
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Advance]:
-    """Gives advance(what, step, steps): a bar on a terminal, ten plain lines per task elsewhere, on standard error."""
+    """Gives advance(what, step, steps): a bar on a terminal, ten plain lines per task elsewhere, on standard error.
+
+    A step of −1 says that something long begins.
+    """
     if quiet:
         yield lambda what, step, steps: None
     elif sys.stderr.isatty():
@@ -59,6 +62,8 @@ def _lines() -> Advance:
     told: dict[str, int] = {}
 
     def advance(what: str, step: int, steps: int) -> None:
+        if step < 0:
+            print(f"{what} …", file=sys.stderr, flush=True)
         tenth = 10 * (step + 1) // max(steps, 1)
         if tenth != told.get(what, 0):
             print(f"{what}: {step + 1}/{steps}", file=sys.stderr, flush=True)

@@ -32,12 +32,18 @@ def train_model(
 
     names = list(rows.label_names)
     with progress(quiet) as advance:
+
+        def show(epoch: int, _: Any) -> None:
+            advance("preparing", 0, 1)
+            advance("training, epoch", epoch, int(model.epochs))
+
+        advance("preparing", -1, 1)
         model.fit(
             as_inputs(rows),
             pd.DataFrame(observed, columns=names),
             validation=None if held_out is None else (_in_order(held_out, rows), spread_labels(held_out, names)),
             checkpoint=checkpoint,
-            on_epoch=lambda epoch, history: advance("training, epoch", epoch, int(model.epochs)),
+            on_epoch=show,
             on_pictures=lambda what, done, n: advance(what, done - 1, n),
         )
 

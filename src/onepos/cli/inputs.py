@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.cli.picture_inputs import cut_part, is_of_pictures, list_pictures, read_picture_rows
+from onepos.cli.picture_inputs import PARTS, cut_part, is_of_pictures, list_pictures, read_picture_rows
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
@@ -22,6 +22,7 @@ def read_rows(data: str, columns: dict[str, str | None], root: Path | None, spli
     from onepos.datasets import load_dataset, read_dataset
 
     name, part = cut_part(data)
+    _check_part(data)
     image = columns.get("image")
     if is_of_pictures(name, image):
         return read_picture_rows(name, part, columns, split_seed)
@@ -35,6 +36,12 @@ def read_rows(data: str, columns: dict[str, str | None], root: Path | None, spli
     if columns.get("label") and not columns.get("separator"):
         _hint_at_separator(dataset.label_names)
     return dataset.take(_parts(dataset, split_seed)[part]) if part else dataset
+
+
+def _check_part(data: str) -> None:
+    name, _, part = data.rpartition(":")
+    if name and part not in PARTS and Path(name).exists() and not Path(data).exists():
+        raise ValueError(f"what stands behind {name}: must be one of {', '.join(PARTS)}; it is '{part}'. Correct it.")
 
 
 def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
@@ -169,7 +176,10 @@ def read_inputs(
     name, part = cut_part(data)
     if model.pictures_ is not None:
         return list_pictures(name, part, image, split_seed)
-    if Path(name.removesuffix(".gz")).suffix in ("", ".arff", ".mat"):
+    if Path(name).is_dir():
+        raise ValueError(f"the model takes rows of numbers; {name} is a folder. Name a table or a data set.")
+    kind = Path(name.removesuffix(".gz")).suffix
+    if kind in ("", ".arff", ".mat") or (part and kind == ".npz" and _holds_labels(name)):
         return as_inputs(read_rows(data, {"drop": drop}, root, split_seed), model)
     import numpy as np
     import pandas as pd
@@ -183,6 +193,14 @@ def read_inputs(
     if part:
         X = X[split(np.ones((X.shape[0], 1)), split_seed)._asdict()[part]]
     return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
+
+
+def _holds_labels(name: str) -> bool:
+    """Whether an NPZ file is a data set, with the split that may come with it, and not features alone."""
+    import numpy as np
+
+    with np.load(name) as archive:
+        return "Y" in archive or "y" in archive
 
 
 def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
