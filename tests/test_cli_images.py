@@ -277,4 +277,4 @@ class TestSentences:
 
     def test_a_model_of_rows_takes_no_pictures(self, onepos, photos):
         assert onepos("fit", "digit-scenes:test", "--draw", "uniform", "--epochs", 1, "--quiet")[0] == 0
-        self.refused(onepos, "fitted to rows of numbers; X holds pictures", "predict", "onepos-model", "photos")
+        self.refused(onepos, "takes rows of numbers; photos is a folder", "predict", "onepos-model", "photos")

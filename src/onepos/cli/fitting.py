@@ -33,11 +33,15 @@ def train_model(
     names = list(rows.label_names)
     with progress(quiet) as advance:
 
+        of_pictures = hasattr(rows, "files")  # pictures say themselves what is done with them
+
         def show(epoch: int, _: Any) -> None:
-            advance("preparing", 0, 1)
+            if not of_pictures:
+                advance("preparing", 0, 1)
             advance("training, epoch", epoch, int(model.epochs))
 
-        advance("preparing", -1, 1)
+        if not of_pictures:
+            advance("preparing", -1, 1)
         model.fit(
             as_inputs(rows),
             pd.DataFrame(observed, columns=names),
