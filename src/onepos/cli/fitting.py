@@ -31,9 +31,8 @@ def train_model(
     import pandas as pd
 
     names = list(rows.label_names)
+    of_pictures = hasattr(rows, "files")  # they say themselves what is done with them
     with progress(quiet) as advance:
-
-        of_pictures = hasattr(rows, "files")  # pictures say themselves what is done with them
 
         def show(epoch: int, _: Any) -> None:
             if not of_pictures:
