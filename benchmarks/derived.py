@@ -2,8 +2,9 @@
 
     python benchmarks/derived.py STORE [--seed 23] [--data yeast-rows,corel5k-labels] [--device cuda] [--out FILE]
 
-A method that was developed on thirteen sets may suit these only. Each of them has up to three children, which differ in
-what matters here, the number of rows, of labels and of labels per row:
+A method that was developed on thirteen sets may suit their sizes only. Each of them has up to three children, which
+differ in the number of rows, of labels and of labels per row. They share rows and labels with their parents, so they
+are no data of another kind:
 
     NAME-labels    a random third of the labels and the rows that have one of them, at most 2 500; of 15 labels or more
     NAME-rows      1 000 random rows; of sets of 1 500 or more
