@@ -109,6 +109,9 @@ class TestFitPredictEvaluate:
         )
         run("fit", "own.npz:train", "--draw", "uniform", "--epochs", 1, "--method", "an", "--quiet")
         assert "50 rows" in run("predict", "onepos-model", "own.npz:test")[1]
+        (tmp_path / "text.npz").write_text("a,b")
+        assert "text.npz must be an NPZ archive" in run("predict", "onepos-model", "text.npz:test")[2]
+        assert "there is no file none.npz" in run("predict", "onepos-model", "none.npz:test")[2]
         for part in ("train", "val", "test"):
             assert run("data", "info", f"own.npz:{part}")[0] == 0
             found[part] = read_rows(str(tmp_path / f"own.npz:{part}"), {}, None, 0).X

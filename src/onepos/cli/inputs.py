@@ -179,7 +179,7 @@ def read_inputs(
     if Path(name).is_dir():
         raise ValueError(f"the model takes rows of numbers; {name} is a folder. Name a table or a data set.")
     kind = Path(name.removesuffix(".gz")).suffix
-    if kind in ("", ".arff", ".mat") or (part and kind == ".npz" and _holds_labels(name)):
+    if kind in ("", ".arff", ".mat"):
         return as_inputs(read_rows(data, {"drop": drop}, root, split_seed), model)
     import numpy as np
     import pandas as pd
@@ -190,6 +190,8 @@ def read_inputs(
     X, found = read_features(
         name, columns=None if names is None else list(names), drop=drop.split(",") if drop else None
     )
+    if part and kind == ".npz" and _holds_labels(name):
+        return as_inputs(read_rows(data, {"drop": drop}, root, split_seed), model)
     if part:
         X = X[split(np.ones((X.shape[0], 1)), split_seed)._asdict()[part]]
     return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
