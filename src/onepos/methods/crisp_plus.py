@@ -173,8 +173,8 @@ class CRISPPlus(Method):
 
 def _caution(estimate: PriorEstimate, probability: Tensor) -> float:
     """log(κ̂/κ₀): how much decisions keep to the low end of κ's interval, or where κ is open below it."""
-    low, _ = estimate.cardinality_interval
-    if not low < estimate.cardinality:
+    low, high = estimate.cardinality_interval
+    if high <= low or estimate.cardinality <= low:  # told, so that the two differ by rounding alone; or too low itself
         return 0.0
     if estimate.warning:
         near_ties = count_near_ties(probability.cpu().numpy())
