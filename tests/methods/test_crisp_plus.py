@@ -71,15 +71,16 @@ def naive_target(observed, expected, alpha):
     return target
 
 
-def naive_loss(logits, target, ratio, peak, mean_peak):
-    """−0.4 times the sum over labels, mean over rows, of l̃·log σ(h) + (1 − l̃)·log(1 − e·σ(h)), entry by entry."""
+def naive_loss(logits, target, ratio, peak, mean_peak, share):
+    """−0.4 times the mean over rows of Σ_j w_j·[l̃·log σ(h) + (1 − l̃)·log(1 − e·σ(h))], entry by entry."""
     total = 0.0
+    scale = sum(share) / sum(math.sqrt(each) for each in share)
     for i, row in enumerate(logits.tolist()):
         for j, logit in enumerate(row):
             f = 1 / (1 + math.exp(-logit))
             e = min(1, ratio[j] * math.sqrt(peak[i] / mean_peak))
             l = target[i, j].item()  # noqa: E741
-            total -= l * math.log(f) + (1 - l) * math.log(1 - e * f)
+            total -= scale / math.sqrt(share[j]) * (l * math.log(f) + (1 - l) * math.log(1 - e * f))
     return 0.4 * total / len(logits)
 
 
@@ -92,14 +93,25 @@ def test_equals_the_loops(alpha, case):
     target = naive_target(observed, fit.probability, alpha)
     torch.testing.assert_close(method.target, target, atol=1e-6, rtol=0)
 
-    ratio = [observed[:, j].sum().item() / 80 / prior[j] for j in range(4)]
+    share = [observed[:, j].sum().item() / 80 for j in range(4)]
+    ratio = [share[j] / prior[j] for j in range(4)]
     peak = [max(row) for row in fit.probability.tolist()]
     index = torch.tensor([41, 3, 79, 12, 0])
     features = torch.randn(5, 5, generator=torch.Generator().manual_seed(1))
     loss = method.loss([features], Batch((features,), observed[index], index))
     logits = method.head.linear(features)
-    arguments = target[index], ratio, [peak[i] for i in index], sum(peak) / 80
+    arguments = target[index], ratio, [peak[i] for i in index], sum(peak) / 80, share
     assert math.isclose(loss.item(), naive_loss(logits, *arguments), abs_tol=2e-6)
+
+
+def test_rare_labels_weigh_more():
+    """As one over the root of their frequency, of mean 1 over what is shown; one never shown stays finite."""
+    share = torch.tensor([0.64, 0.32, 0.04, 0.0])
+    weight = crisp_plus._weights(share, 200)
+    torch.testing.assert_close(weight[2] / weight[0], torch.tensor(4.0))
+    torch.testing.assert_close((weight[:3] * share[:3]).sum(), torch.tensor(1.0), atol=0.03, rtol=0)
+    assert weight[2] < weight[3] < 5 * weight[2]
+    torch.testing.assert_close(crisp_plus._weights(torch.full((5,), 0.2), 200), torch.ones(5))
 
 
 def naive_claims(logits, ratio):
@@ -198,7 +210,7 @@ def test_without_a_cardinality_the_priors_are_those_of_the_bracket():
 def test_with_nothing_expected_and_all_shown_it_is_assume_negative(case):
     rows, observed = case
     method = set_up(CRISPPlus(alpha=0.0), rows, observed)
-    method.head.propensity, method.row_factor = torch.ones(4), torch.ones(80, 1)
+    method.head.propensity, method.row_factor, method.weight = torch.ones(4), torch.ones(80, 1), torch.ones(4)
     loss = method.loss([rows], Batch((rows,), observed, torch.arange(80)))
     torch.testing.assert_close(loss, 0.4 * 4 * assume_negative(method.head.linear(rows), observed))
 
