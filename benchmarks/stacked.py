@@ -1,10 +1,13 @@
 """Many runs trained as one against the same runs one by one, in one process.
 
-    python benchmarks/stacked.py [--data yeast] [--runs 32] [--device cpu] [--methods an,crisp] [--rounds 3]
+    python benchmarks/stacked.py [--data yeast] [--runs 32] [--device cpu] [--methods an,crisp] [--rounds 3] [--floor]
 
 Every run has its own seed, split, draw of the positives and learning rate, as in a study; each epoch ends with the
 validation rows. Shown is the best epoch (after a warm-up that the method may have) of some rounds, taken in turn; of a
 stack, divided by the number of runs. One by one runs on one thread of a CPU, where it is fastest; a stack on all.
+
+With --floor also what the products of the layers and the step of Adam take by themselves, on memory of the same size
+and as the stack does them: no loss, no batches, no end of the epoch. So many times faster a stack could be at most.
 """
 
 from __future__ import annotations
@@ -15,14 +18,17 @@ import dataclasses
 import math
 import os
 import platform
+import time
 
 import numpy as np
 import torch
 from loop import with_loader
+from torch import nn
 
 from onepos.backbones import make_backbone
 from onepos.datasets import Dataset, load_dataset
 from onepos.methods import METHODS
+from onepos.optimizers import StackedAdam
 from onepos.protocol import draw_single_positive, split
 from onepos.recipes import find_recipe
 from onepos.samples import as_samples, fit_scaling
@@ -69,6 +75,37 @@ def best_epoch(task: Task, history: History) -> float:
     return min(history.seconds[task.learner.method.get_params().get("warmup", 0) :])
 
 
+def products_and_adam(tasks: list[Task], rounds: int) -> float:
+    """Seconds per run and epoch of these alone; the learners must have been trained, so that their heads are there."""
+    device, n_runs = tasks[0].plan.device, len(tasks)
+    shapes = [layer.weight.shape for layer in tasks[0].learner.modules() if isinstance(layer, nn.Linear)]
+    layers = [(torch.randn(n_runs, i, o, device=device), torch.empty(n_runs, i, o, device=device)) for o, i in shapes]
+    batches = [tuple(torch.randn(n_runs, BATCH, size, device=device) for size in (i, o)) for o, i in shapes]
+    adam = StackedAdam({str(k): weight for k, (weight, _) in enumerate(layers)}, [_alike(len(layers))] * n_runs)
+
+    def step() -> None:
+        for k, ((x, gradient), (weight, to_weight)) in enumerate(zip(batches, layers, strict=True)):
+            torch.bmm(x, weight)
+            torch.bmm(x.transpose(1, 2), gradient, out=to_weight)
+            if k > 0:  # nothing asks for the gradient of the rows
+                torch.bmm(gradient, weight.transpose(1, 2))
+        adam.step()
+
+    best, n_steps = math.inf, -(-len(tasks[0].samples) // BATCH)
+    for _ in range(1 + 2 * rounds):
+        began = time.perf_counter()
+        for _ in range(n_steps):
+            step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - began)
+    return best / n_runs
+
+
+def _alike(n_layers: int) -> dict[str, tuple[float, float]]:
+    return {str(k): (RATES[0], 0.0) for k in range(n_layers)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", default="yeast")
@@ -78,6 +115,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--loader", action="store_true", help="also time a DataLoader of single rows (dense data)")
+    parser.add_argument("--floor", action="store_true", help="also time products and Adam alone")
     options = parser.parse_args()
 
     data = load_dataset(options.data)
@@ -111,6 +149,9 @@ def main() -> None:
             together = min(together, stacked(tasks))
         a, b = 1e3 * alone, 1e3 * together
         print(f"| {method} | {a:.1f} | {b:.2f} | {a / b:.1f} |", flush=True)
+        if options.floor:
+            least = 1e3 * products_and_adam(tasks, options.rounds)
+            print(f"| {method}, products and Adam alone | | {least:.2f} | at most {a / least:.1f} |", flush=True)
         for n_workers, seconds in loaders.items():
             what = f"{method}, a DataLoader of single rows, {n_workers} workers"
             print(f"| {what} | {1e3 * seconds:.1f} | | {1e3 * seconds / b:.1f} |", flush=True)

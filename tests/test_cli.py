@@ -129,6 +129,22 @@ class TestFitPredictEvaluate:
         assert "add --separator ';'" in err
         assert "taken for one label" not in run(*fit, "--separator", ";", "--positives", "any")[2]
 
+    def test_a_measurement_as_label_brings_a_hint(self, run, tmp_path):
+        rows = pd.DataFrame({"x": range(60), "y": np.linspace(0, 1, 60), "level": np.arange(60) % 3 + 0.5})
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        fit = ("fit", "rows.csv", "--epochs", 1, "--method", "an", "--quiet")
+        assert "60 rows hold 60 different labels, such as 0.0" in run(*fit, "--label", "y")[2]
+        assert run(*fit, "--label", "level")[2] == ""
+
+    def test_rows_that_can_not_be_read_are_told_by_their_place(self, run, tmp_path):
+        rows = pd.DataFrame({"x": np.arange(40.0), "tag": ["a", "b"] * 20})
+        rows.assign(tag=rows.tag.where(rows.x != 7)).to_csv(tmp_path / "bare.csv", index=False)
+        rows.assign(x=rows.x.where(rows.x != 7, np.inf)).to_csv(tmp_path / "inf.csv", index=False)
+        fit = ("--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        assert "row 7 shows none (the first row is 0), 1 of 40 in all" in run("fit", "bare.csv", *fit)[2]
+        assert run("fit", "bare.csv", *fit, "--positives", "any")[0] == 0
+        assert "inf.csv, line 9: features must be finite; column 'x' holds inf" in run("fit", "inf.csv", *fit)[2]
+
     def test_a_folder_is_no_place_for_a_table(self, run, table):
         run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
         (table / "place").mkdir()

@@ -35,6 +35,7 @@ def read_rows(data: str, columns: dict[str, str | None], root: Path | None, spli
     dataset = read_dataset(name, **options) if is_file else load_dataset(name, root)
     if columns.get("label") and not columns.get("separator"):
         _hint_at_separator(dataset.label_names)
+        _hint_at_numbers(dataset.label_names, dataset.n_samples)
     return dataset.take(_parts(dataset, split_seed)[part]) if part else dataset
 
 
@@ -72,6 +73,25 @@ def _hint_at_separator(names: Sequence[str]) -> None:
                     stacklevel=2,
                 )
                 return
+
+
+def _hint_at_numbers(names: Sequence[str], n_rows: int) -> None:
+    """Where labels read like a measurement, which hardly ever has the same value twice."""
+    numbers = [name for name in names if _is_fraction(name)]
+    if 2 * len(numbers) > len(names) > n_rows / 4:
+        warnings.warn(
+            f"{n_rows} rows hold {len(names)} different labels, such as {numbers[0]}: each is taken for a label of its "
+            "own. If this column holds measurements, name another one with --label.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _is_fraction(text: str) -> bool:
+    try:
+        return float(text) % 1 != 0
+    except ValueError:
+        return False
 
 
 def _column_options(name: str, columns: dict[str, str | None]) -> dict[str, Any]:
@@ -120,12 +140,18 @@ def observe(
         return observed
     if rows.observed is not None:  # the data brings its own draw
         return rows.observed
-    crowded = rows.Y.sum(1) > 1
-    if positives == "single" and crowded.any():
-        row = int(crowded.argmax())
+    n_shown = rows.Y.sum(1)
+    if positives == "single" and (n_shown > 1).any():
+        row = int((n_shown > 1).argmax())
         raise ValueError(
-            f"each row must show one positive label; row {row} shows {int(rows.Y[row].sum())}. Hide all but one with "
+            f"each row must show one positive label; row {row} shows {int(n_shown[row])}. Hide all but one with "
             "--draw uniform, or take them all with --positives any."
+        )
+    if positives == "single" and (n_shown == 0).any():
+        bare = (n_shown == 0).nonzero()[0]
+        raise ValueError(
+            f"each row must show one positive label; row {bare[0]} shows none (the first row is 0), {len(bare)} of "
+            f"{len(n_shown)} in all. Label or remove such rows, or take them as they are with --positives any."
         )
     return rows.Y
 

@@ -287,6 +287,13 @@ def _to_numbers(path: Path, frame: "pd.DataFrame") -> npt.NDArray[np.float64]:
             f"{path.name}, {_place(path, int(row))}: every feature must be known; column '{frame.columns[place]}' "
             "is empty. Fill it, remove the row, or leave the column out with drop (--drop)."
         )
+    infinite = np.argwhere(np.isinf(X))
+    if len(infinite):
+        row, place = infinite[0]
+        raise ValueError(
+            f"{path.name}, {_place(path, int(row))}: features must be finite; column '{frame.columns[place]}' holds "
+            f"{X[row, place]}. Correct it, remove the row, or leave the column out with drop (--drop)."
+        )
     return X
 
 
