@@ -141,7 +141,7 @@ class TestFitPredictEvaluate:
         rows.assign(tag=rows.tag.where(rows.x != 7)).to_csv(tmp_path / "bare.csv", index=False)
         rows.assign(x=rows.x.where(rows.x != 7, np.inf)).to_csv(tmp_path / "inf.csv", index=False)
         fit = ("--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
-        assert "row 7 shows none (the first row is 0), 1 of 40 in all" in run("fit", "bare.csv", *fit)[2]
+        assert "1 of 40 show none, first row 7 (counted from 0)" in run("fit", "bare.csv", *fit)[2]
         assert run("fit", "bare.csv", *fit, "--positives", "any")[0] == 0
         assert "inf.csv, line 9: features must be finite; column 'x' holds inf" in run("fit", "inf.csv", *fit)[2]
 
@@ -436,7 +436,7 @@ class TestWrongInput:
                 ["fit", "single.csv", "--label", "tag", "--device", "gpu"],
                 "device must be 'auto', 'cpu', or an accelerator of this machine; got 'gpu'",
             ),
-            (["fit", "full.csv", "--label", "tags", "--separator", ";"], "each row must show one positive label; row "),
+            (["fit", "full.csv", "--label", "tags", "--separator", ";"], "each row must show one positive label; "),
             (["fit", "digit-scenes:train"], "Hide all but one with --draw uniform"),
             (["fit", "x.arff", "--label", "tag"], ".arff files name their labels themselves; --label is for tables"),
             (["fit", "single.csv", "--label", "tag", "--out", "new.csv"], "new.csv must be a folder, or not exist yet"),

@@ -140,20 +140,22 @@ def observe(
         return observed
     if rows.observed is not None:  # the data brings its own draw
         return rows.observed
-    n_shown = rows.Y.sum(1)
-    if positives == "single" and (n_shown > 1).any():
-        row = int((n_shown > 1).argmax())
-        raise ValueError(
-            f"each row must show one positive label; row {row} shows {int(n_shown[row])}. Hide all but one with "
-            "--draw uniform, or take them all with --positives any."
-        )
-    if positives == "single" and (n_shown == 0).any():
-        bare = (n_shown == 0).nonzero()[0]
-        raise ValueError(
-            f"each row must show one positive label; row {bare[0]} shows none (the first row is 0), {len(bare)} of "
-            f"{len(n_shown)} in all. Label or remove such rows, or take them as they are with --positives any."
-        )
+    if positives == "single":
+        _check_single(rows.Y.sum(1))
     return rows.Y
+
+
+def _check_single(n_shown: Any) -> None:
+    """Each row must show one label, as it stands."""
+    for wrong, what, remedy in (
+        (n_shown > 1, "several", "Hide all but one with --draw uniform, or take them all with --positives any."),
+        (n_shown == 0, "none", "Label or remove such rows, or take them as they are with --positives any."),
+    ):
+        if wrong.any():
+            raise ValueError(
+                f"each row must show one positive label; {int(wrong.sum())} of {len(wrong)} show {what}, first row "
+                f"{int(wrong.argmax())} (counted from 0). {remedy}"
+            )
 
 
 def as_inputs(rows: Dataset | ImageDataset, model: SinglePositiveClassifier | None = None) -> Any:
