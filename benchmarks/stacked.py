@@ -103,6 +103,15 @@ def products_and_adam(tasks: list[Task], rounds: int) -> float:
     return best / n_runs
 
 
+def time_loaders(data: Dataset, rounds: int) -> dict[int, float]:
+    """Seconds per epoch with a DataLoader of single rows, by its number of workers."""
+    torch.set_num_threads(1)
+    rows, held_out, _ = (data.take(part) for part in split(data.Y, 0))
+    X, V = (torch.tensor(np.asarray(part.X), dtype=torch.float32) for part in (rows, held_out))
+    observed = draw_single_positive(rows.Y, 0)
+    return {n: min(with_loader(X, observed, n, (V, held_out.Y)) for _ in range(rounds)) for n in (0, 8)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", default="yeast")
@@ -114,6 +123,8 @@ def main() -> None:
     parser.add_argument("--loader", action="store_true", help="also time a DataLoader of single rows (dense data)")
     parser.add_argument("--floor", action="store_true", help="also time products and Adam alone")
     options = parser.parse_args()
+    if unknown := set(options.methods.split(",")).difference(METHODS):
+        parser.error(f"--methods must name methods of {', '.join(METHODS)}; got {', '.join(sorted(unknown))}.")
 
     data = load_dataset(options.data)
     n_train = len(split(data.Y, 0).train)
@@ -124,14 +135,7 @@ def main() -> None:
         f"{data.name}: {n_train} rows × {data.n_features}, {data.n_labels} labels, MLP-{HIDDEN}, batch {BATCH}, "
         f"{options.runs} runs, {options.epochs} epochs\n"
     )
-    loaders: dict[int, float] = {}
-    if options.loader:
-        torch.set_num_threads(1)
-        rows, held_out, _ = (data.take(part) for part in split(data.Y, 0))
-        X, V = (torch.tensor(np.asarray(part.X), dtype=torch.float32) for part in (rows, held_out))
-        arguments = X, draw_single_positive(rows.Y, 0)
-        for n in (0, 8):
-            loaders[n] = min(with_loader(*arguments, n, (V, held_out.Y)) for _ in range(options.rounds))
+    loaders = time_loaders(data, options.rounds) if options.loader else {}
     print("| method | one by one, ms per epoch | stacked, ms per run and epoch | times faster |\n|---|---|---|---|")
     for method in options.methods.split(","):
         if not can_stack(make_tasks(data, method, 1, options.epochs, options.device)[0]):
