@@ -31,7 +31,7 @@ from onepos.training import Learner, Plan, predict_logits, train
 
 STRICT = ("scene", "image", "yeast", "voc2012-features", "coco2014-features")
 OTHERS = ("emotions", "cal500", "yahoo_arts", "reuters_k500", "rcv1subset1_top944", "mirflickr_tags", "delicious")
-DATA = (*STRICT, *OTHERS, "corel5k")
+DATA = (*STRICT, *OTHERS, "corel5k", "digit-scenes")
 HIDDEN, EPOCHS, BATCH = 256, 10, 128
 N_LABELLED = 50
 

@@ -136,6 +136,50 @@ def test_intervals_cover_and_tighten():
     assert all(told < untold for untold, told in zip(width[::2], width[1::2], strict=True))
 
 
+def sure_and_spread(n=2000, c=8):
+    """Half of the rows are sure of one label, the others spread over all, of which one stands out."""
+    rng = np.random.default_rng(0)
+    scores = np.zeros((n, c))
+    for i in range(n):
+        weights = [1.0] if i % 2 else [0.3, *[0.1] * 7]
+        scores[i, rng.permutation(c)[: len(weights)]] = weights
+    return scores, np.array([rng.choice(c, p=row) for row in scores])
+
+
+def test_the_interval_reaches_what_rows_of_one_and_more_by_chance_would_have():
+    """E|y| of |y| = 1 + Poisson(λ) whose harmonic mean, by a sum over |y|, is the row anchor."""
+    scores, label = sure_and_spread()
+    estimate = estimate_priors(scores, label, estimator="bracket")
+    low, high = estimate.cardinality_interval
+
+    def harmonic_mean(rate):
+        return 1 / sum(math.exp(-rate) * rate**k / math.factorial(k) / (k + 1) for k in range(40))
+
+    assert math.isclose(harmonic_mean(high - 1), 1 / scores.max(1).mean(), rel_tol=1e-6)
+    width = 0.12 + 0.28 * naive(scores, label, "bracket")[1]
+    alone = estimate.cardinality * math.exp(1.6449 * width)
+    assert high > 1.05 * alone
+    assert math.isclose(low, max(1, estimate.cardinality**2 / alone), rel_tol=1e-3)
+    share = np.bincount(label, minlength=8)
+    spread = np.exp(1.6449 * np.sqrt(width**2 + 0.25**2 + 1 / share))
+    np.testing.assert_allclose(estimate.upper, estimate.prior * spread * high / alone, rtol=1e-3)
+
+
+@pytest.mark.parametrize("told", [{"known_cardinality": 1.2}, {"labelled": np.eye(8)[:5]}])
+def test_who_is_told_need_not_reach_so_far(told):
+    scores, label = sure_and_spread()
+    reach = estimate_priors(scores, label, estimator="bracket").cardinality_interval[1]
+    assert estimate_priors(scores, label, estimator="bracket", **told).cardinality_interval[1] < 0.9 * reach
+
+
+@pytest.mark.parametrize("estimator", HELD_OUT)
+def test_certain_labels_leave_nothing_to_reach(estimator):
+    """1/mean m = 1: rows of one label each."""
+    estimate = estimate_priors(np.eye(4)[np.arange(200) % 4], np.arange(200) % 4, estimator=estimator)
+    assert estimate.cardinality_interval[0] == 1
+    assert estimate.cardinality_interval[1] < 1.3
+
+
 def test_levels_nest():
     scores, label = random_case()
     found = [estimate_priors(scores, label, estimator="bracket", level=level) for level in (0.5, 0.9, 0.99)]

@@ -16,6 +16,8 @@ bracketed. With m_i = max_j s_ij,
     upper          1 / Σ_j ρ_j·(ρ_j/π̂_j) with π̂_j of Eq. (2) on s, but at least lower; too large where no row is sure of
                    label j. This mean over labels takes a π̂_j that exploded for nothing
     κ̂              upper^0.6 · lower^0.4
+    reach          1 + λ, where λ/(1 − e^−λ) is the row anchor: κ if each row has a certain label and 1 + Poisson(λ)
+                   labels, for the anchor is then their harmonic mean. No interval of κ ends below it
 
 Rows with many labels are under-represented among the observed positives of a label, since each of their labels is drawn
 with chance 1/|y|. Counting row i for (1/m_i) / mean(1/m) instead of 1 corrects the proportions.
@@ -68,10 +70,11 @@ HELD_OUT = tuple(_KINDS)
 
 @dataclass(frozen=True)
 class _Scale:
-    """κ̂ and its relative standard deviation."""
+    """κ̂, its relative standard deviation, and what its interval must reach at least."""
 
     value: float
     error: float
+    reach: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,8 @@ def held_out_priors(
         scale = _Scale(_check_cardinality(known_cardinality, rows.n_positive), 0.0)
 
     known = rows.n_positive > 0
-    scale = _Scale(float(np.clip(scale.value, 1, max(1, known.sum()))), scale.error)
+    most = max(1, int(known.sum()))
+    scale = _Scale(float(np.clip(scale.value, 1, most)), scale.error, min(scale.reach, most))
     prior = _share_out(rows.reweighted if reweight else rows.frequency, scale.value, rows.frequency)
     if follow and known_cardinality is None:
         prior = _follow_best_bin(prior, rows.best_bin, rows.frequency, delta)
@@ -134,10 +138,12 @@ def _assemble(prior: FloatArray, n_effective: FloatArray, rows: _Rows, scale: _S
     known = ~np.isnan(n_effective)
     cardinality = float(prior.sum())
     prior = np.where(known, prior, np.nan)
-    lower, upper = _interval(prior, 1 / n_effective, level)
-    lower, upper = np.maximum(lower, rows.frequency), np.minimum(upper, 1)
-    reliable = known & (lower >= prior / 2) & ((upper <= 2 * prior) | (upper == 1))
     low, high = (max(1.0, float(end)) for end in _interval(scale.value, scale.error**2, level))
+    farther = max(1.0, scale.reach / high)
+    lower, upper = _interval(prior, 1 / n_effective, level)
+    lower, upper = np.maximum(lower, rows.frequency), np.minimum(farther * upper, 1)
+    reliable = known & (lower >= prior / 2) & ((upper <= 2 * prior) | (upper == 1))
+    high *= farther
     return PriorEstimate(
         prior,
         lower,
@@ -227,7 +233,17 @@ def _find_scale(rows: _Rows, kind: str) -> _Scale:
     upper = max(lower, 1 / float((frequency**2 / rows.best_bin.prior[known]).sum()))
     error = _SCALE_ERROR + _SHARE_OF_BRACKET * math.log(max(upper, rows.row_anchor) / lower)
     value = rows.row_anchor if kind == "row anchor" else upper**_LEAN * lower ** (1 - _LEAN)
-    return _Scale(value, error)
+    return _Scale(value, error, _arithmetic_mean(rows.row_anchor))
+
+
+def _arithmetic_mean(harmonic_mean: float) -> float:
+    """Of 1 + Poisson(λ), from its harmonic mean λ/(1 − e^−λ): 1 + λ, by Newton's steps, which fall to it from above."""
+    rate = harmonic_mean
+    for _ in range(60):
+        rate -= (rate + harmonic_mean * math.expm1(-rate)) / (1 - harmonic_mean * math.exp(-rate))
+        if rate < 1e-9:
+            return 1.0
+    return 1 + rate
 
 
 def count_near_ties(probability: npt.NDArray[Any]) -> float:
