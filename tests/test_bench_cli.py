@@ -122,6 +122,16 @@ def test_without_any_full_label(run):
     assert json.loads(out)["runs"]["digit-scenes"]["done"] == 8
 
 
+def test_another_seed(run):
+    code, out, _ = run("bench", "run", "tiny.toml", "--workers", 1, "--seed", 7, "--json")
+    assert code == 0
+    assert json.loads(out)["runs"]["digit-scenes"]["done"] == 8
+    assert Store("results/tiny-seed-7").study().seed == 7
+    code, _, err = run("bench", "run", "tiny.toml", "--seed", -1)
+    assert code == 2
+    assert "--seed" in err
+
+
 def fill(folder, shift=0.0):
     """Results of tiny.toml that nobody measured."""
     study, store = read_study("tiny.toml"), Store(folder)

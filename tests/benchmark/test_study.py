@@ -360,6 +360,21 @@ def test_another_selection():
         read_study("smoke", labels="none")
 
 
+# Another seed.
+
+
+def test_another_seed():
+    fresh = read_study("smoke", seed=25)
+    assert (fresh.name, fresh.seed) == ("smoke-seed-25", 25)
+    assert not keys(fresh.runs()) & keys(read_study("smoke").runs())
+    assert [run.draw_seed for run in fresh.runs()] != [run.draw_seed for run in read_study("smoke").runs()]
+    assert read_study("smoke", seed=0) == read_study("smoke")
+    assert read_study("smoke", labels="single-positive", seed=3).name == "smoke-single-positive-seed-3"
+    _, studies = read_studies("paper-mll", seed=3)
+    assert {study.seed for study in studies.values()} == {3}
+    assert all(folder == study.name and folder.endswith("-seed-3") for folder, study in studies.items())
+
+
 # Wrong files.
 
 

@@ -39,37 +39,45 @@ _WHOLE_SAMPLERS = ("grid", "star")  # which take all of their points
 _FROM_LABELS = ("$cardinality", "$inverse_cardinality")
 
 
-def read_study(source: str | os.PathLike[str], *, labels: str | None = None, metric: str | None = None) -> Study:
+def read_study(
+    source: str | os.PathLike[str], *, labels: str | None = None, metric: str | None = None, seed: int | None = None
+) -> Study:
     """Read and check a study file.
 
     Args:
         source: A TOML file, or the name of a study that ships with onepos, with or without ".toml".
         labels: In place of the file's `selection.labels`; where that changes it, the study's name says so too.
         metric: In place of the file's `selection.metric`.
+        seed: In place of the file's `seed`; where that changes it, the study's name says so too.
     """
     path = _find_study(source)
     study = _read(_load(path))
     asked = {"metric": metric or study.selection.metric, "labels": labels or study.selection.labels}
     selection = _read_selection(_Table(asked, path.name, "selection"))
     name = study.name if selection.labels == study.selection.labels else f"{study.name}-{selection.labels}"
-    return dataclasses.replace(study, name=name, selection=selection)
+    if seed is None or seed == study.seed:
+        return dataclasses.replace(study, name=name, selection=selection)
+    return dataclasses.replace(study, name=f"{name}-seed-{seed}", selection=selection, seed=seed)
 
 
-def read_studies(source: str | os.PathLike[str], *, labels: str | None = None) -> tuple[str, dict[str, Study]]:
+def read_studies(
+    source: str | os.PathLike[str], *, labels: str | None = None, seed: int | None = None
+) -> tuple[str, dict[str, Study]]:
     """The name of a file, and its studies by the folder of each: "." for a study, or one each of those it names.
 
     Args:
         source: As for `read_study`, or a file of a name and a list of `studies` that lie beside it or ship along.
         labels: As for `read_study`.
+        seed: As for `read_study`.
     """
     path = _find_study(source)
     file = _load(path)
     if "studies" not in file.content:
-        study = read_study(path, labels=labels)
+        study = read_study(path, labels=labels, seed=seed)
         return study.name, {".": study}
     file.check_keys(["name", "studies"])
     beside = [path.with_name(f"{name}.toml") for name in file.names("studies")]
-    studies = [read_study(each if each.is_file() else each.stem, labels=labels) for each in beside]
+    studies = [read_study(each if each.is_file() else each.stem, labels=labels, seed=seed) for each in beside]
     return file.text("name"), {study.name: study for study in studies}
 
 

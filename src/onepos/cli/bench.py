@@ -46,6 +46,9 @@ def bench_run(
     labels: Annotated[
         str | None, typer.Option(help="single-positive: choose epochs and settings without any full label.")
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Other than the study's: other splits, single positives and weights.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="Only these data sets of the study, by commas.")] = None,
     retry: Annotated[bool, typer.Option("--retry", help="Also make runs again that failed.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
@@ -56,7 +59,7 @@ def bench_run(
     from onepos.benchmark.store import Store
     from onepos.benchmark.study_file import read_studies
 
-    name, studies = read_studies(study, labels=labels)
+    name, studies = read_studies(study, labels=labels, seed=seed)
     only = data.split(",") if data else None
     n_workers = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
     statuses = []
