@@ -220,17 +220,32 @@ class TestMemo:
         assert cross_fit(X, label, seed=int(change == "seed")) is not first
         assert len(trained) == 2
 
-    def test_those_not_asked_for_longest_are_forgotten(self, trained):
+    def test_those_not_asked_for_longest_are_forgotten(self, trained, monkeypatch):
         X, label = clusters(20)
-        for seed in [*range(crossfit._KEPT), 0, 100]:  # 0 is asked for again, then there is one too many
+        monkeypatch.setattr(crossfit, "_KEPT", 4 * cross_fit(X, label).probability.nbytes)
+        for seed in (0, 1, 2, 3, 0, 100):  # 0 is asked for again, then there is one too many
             cross_fit(X, label, seed)
-        assert len(crossfit._recent) == crossfit._KEPT
+        assert len(crossfit._recent) == 4
         del trained[:]
         for seed in (0, 2, 100):
             cross_fit(X, label, seed)
         assert trained == []
         cross_fit(X, label, 1)
         assert trained == [1]
+
+    def test_small_fits_of_many_trials_are_all_kept(self, trained):
+        X, label = clusters(20)
+        for seed in [*range(40), *range(40)]:
+            cross_fit(X, label, seed)
+        assert trained == list(range(40))
+
+    def test_the_last_one_is_kept_whatever_its_size(self, trained, monkeypatch):
+        monkeypatch.setattr(crossfit, "_KEPT", 0)
+        X, label = clusters(20)
+        assert cross_fit(X, label) is cross_fit(X, label)
+        cross_fit(X, label, 1)
+        assert len(crossfit._recent) == 1
+        assert trained == [0, 1]
 
 
 def test_form_and_scale_of_the_rows_do_not_matter(short):

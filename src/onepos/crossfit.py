@@ -50,8 +50,9 @@ _LIMIT = 5.0
 # Cosines held at a time (64 MiB).
 _BLOCK = 1 << 24
 
-# Runs that differ in their settings ask for the same fit: the last ones are kept, by what went into them.
-_KEPT = 8
+# Runs that differ in their settings ask for the same fit, and a stack has runs of many trials: the last fits are kept,
+# by what went into them, as many as take this many bytes.
+_KEPT = 1 << 29
 _recent: OrderedDict[str, CrossFit] = OrderedDict()
 
 
@@ -100,7 +101,7 @@ def cross_fit(X: Any, observed: Any, seed: int = 0) -> CrossFit:
     if name not in _recent:
         _recent[name] = _fit(rows, target, seed)
     _recent.move_to_end(name)
-    while len(_recent) > _KEPT:
+    while len(_recent) > 1 and sum(fit.probability.nbytes for fit in _recent.values()) > _KEPT:
         _recent.popitem(last=False)
     return _recent[name]
 
