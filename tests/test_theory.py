@@ -450,7 +450,8 @@ def test_few_positives_make_the_estimator_choose_too_wide_a_bin(n_observed, esti
 
 def test_every_test_the_page_names_exists():
     named = set(re.findall(r"`(test_\w+)`", (TESTS.parent / "docs" / "theory.md").read_text(encoding="utf-8")))
-    files = [TESTS / name for name in ("test_theory.py", "test_likelihoods.py", "test_losses.py")]
+    names = ("test_theory.py", "test_likelihoods.py", "test_losses.py", "test_priors_held_out.py")
+    files = [TESTS / name for name in names]
     real = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE)}
     assert named <= real
     assert {name for name in re.findall(r"^def (test_\w+)", files[0].read_text("utf-8"), re.MULTILINE)} - named == {
