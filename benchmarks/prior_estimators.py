@@ -21,7 +21,7 @@ import torch
 
 from onepos.backbones import make_backbone
 from onepos.crossfit import cross_fit
-from onepos.datasets import load_dataset
+from onepos.datasets import Dataset, load_dataset
 from onepos.files import write_atomically
 from onepos.methods import make_method
 from onepos.priors import PriorEstimate, estimate_priors
@@ -68,9 +68,8 @@ class Found:
         return float(inside[known].mean())
 
 
-def make_trial(name: str, seed: int) -> Trial:
-    data = load_dataset(name)
-    shipped = data.splits is not None and name.endswith("-features")
+def make_trial(data: Dataset, seed: int) -> Trial:
+    shipped = data.splits is not None and data.name.endswith("-features")
     rows = data.take(data.splits["train"] if shipped else split(data.Y, seed).train)
     rows = rows.take(np.flatnonzero(rows.Y.any(1)))
     return Trial(rows.X, np.asarray(rows.Y), draw_single_positive(rows.Y, seed), seed)
@@ -175,12 +174,16 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    try:
+        sets = {name: load_dataset(name) for name in options.data.split(",")}  # all now: a typo should not cost hours
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
     torch.set_num_threads(1)
     results: dict[str, list[dict[str, Found]]] = {}
     seconds: dict[str, list[float]] = {}
-    for name in options.data.split(","):
+    for name, data in sets.items():
         for seed in range(options.first_seed, options.first_seed + options.trials):
-            found, took = run(make_trial(name, seed))
+            found, took = run(make_trial(data, seed))
             results.setdefault(name, []).append(found)
             seconds.setdefault(name, []).append(took)
         print(name, " ".join(f"{each['bracket'].error:.3f}" for each in results[name]), flush=True)

@@ -55,9 +55,9 @@ def read_study(
     asked = {"metric": metric or study.selection.metric, "labels": labels or study.selection.labels}
     selection = _read_selection(_Table(asked, path.name, "selection"))
     name = study.name if selection.labels == study.selection.labels else f"{study.name}-{selection.labels}"
-    if seed is None or seed == study.seed:
-        return dataclasses.replace(study, name=name, selection=selection)
-    return dataclasses.replace(study, name=f"{name}-seed-{seed}", selection=selection, seed=seed)
+    seed = study.seed if seed is None else seed
+    name = name if seed == study.seed else f"{name}-seed-{seed}"
+    return dataclasses.replace(study, name=name, selection=selection, seed=seed)
 
 
 def read_studies(
