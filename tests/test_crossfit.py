@@ -1,5 +1,6 @@
 """cross_fit: what others say about a row's observed label, without having seen it."""
 
+import copy
 import math
 
 import numpy as np
@@ -66,14 +67,15 @@ def test_equals_its_formula(short):
     """Two models, the vote where features stand beside roots of their opinion, the frequency; then the mixture."""
     X, label = clusters(60)
     fit = cross_fit(X, label)
-    rows, target = crossfit._as_rows(X), torch.eye(3)[label]
+    given = crossfit._as_rows(X)
+    rows, target = crossfit._standardise(given, *crossfit._scaling(given)), torch.eye(3)[label]
 
     def layered():
         return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
 
     opinions = {
-        "linear": _fit_folds(rows, target, lambda: nn.Sequential(nn.Linear(6, 3)), (0.05,), 0),
-        "layered": _fit_folds(rows, target, layered, (0.02,), 0),
+        "linear": _fit_folds(rows, target, lambda: nn.Sequential(nn.Linear(6, 3)), (0.05,), 0)[0],
+        "layered": _fit_folds(rows, target, layered, (0.02,), 0)[0],
         "frequency": torch.tensor([[np.delete(label == j, i).mean() for j in range(3)] for i in range(60)]).float(),
     }
     first, _, _ = _mix(opinions, target)
@@ -92,13 +94,15 @@ def test_every_row_is_judged_by_a_model_that_has_not_seen_it(gain, chosen, monke
 
     def fake(rows, target, seen, unseen, make, seed, rate, decay):
         asked.append((seen.tolist(), unseen.tolist(), rate, decay))
-        return abs(rate - 0.2) - (gain if decay else 0), torch.full((len(unseen), 2), rate + decay)
+        chance = torch.full((len(unseen), 2), rate + decay)
+        return abs(rate - 0.2) - (gain if decay else 0), chance, (rate, decay, len(asked))
 
     monkeypatch.setattr(crossfit, "_fit_model", fake)
-    opinion = _fit_folds(torch.zeros(23, 1), torch.zeros(23, 2), nn.Sequential, (0.1, 0.2, 0.5), 0)
+    opinion, models = _fit_folds(torch.zeros(23, 1), torch.zeros(23, 2), nn.Sequential, (0.1, 0.2, 0.5), 0)
     tried = [(0.1, 0.0), (0.2, 0.0), (0.5, 0.0), (0.2, crossfit.DECAY)]
     assert [setting for _, _, *setting in asked] == [list(pair) for pair in [*tried, *[(0.2, chosen)] * 4]]
     assert torch.equal(opinion, torch.full((23, 2), 0.2 + chosen))
+    assert models == [(0.2, chosen, k) for k in (4 if chosen else 2, 5, 6, 7, 8)]
     for seen, unseen, *_ in asked:
         assert sorted(seen + unseen) == list(range(23))
         assert 4 <= len(unseen) <= 5
@@ -110,13 +114,15 @@ def test_linear_is_a_softmax_regression():
     X, label = clusters(400)
     rows, target = torch.tensor(X, dtype=torch.float32), torch.eye(3)[label]
     parts = torch.arange(200), torch.arange(200, 400)
-    ours, probability = _fit_model(
+    ours, probability, model = _fit_model(
         rows, target, *parts, lambda: nn.Sequential(nn.Linear(6, 3)), 0, max(RATES["linear"]), 0.0
     )
     models = [LogisticRegression(C=strength).fit(X[:200], label[:200]) for strength in (0.001, 0.01, 0.1, 1.0)]
     theirs = min(-model.predict_log_proba(X[200:])[range(200), label[200:]].mean() for model in models)
     assert abs(ours - theirs) < 0.03
     np.testing.assert_allclose(ours, -probability[range(200), label[200:]].log().mean(), rtol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.softmax(model(rows[200:]), 1), probability)
 
 
 def test_layered_sees_what_no_line_parts():
@@ -128,8 +134,8 @@ def test_layered_sees_what_no_line_parts():
     def layered():
         return nn.Sequential(nn.Linear(2, 64), nn.ReLU(), nn.Linear(64, 2))
 
-    flat, _ = _fit_model(rows, target, *parts, lambda: nn.Sequential(nn.Linear(2, 2)), 0, 3e-3, 0.0)
-    bent, _ = _fit_model(rows, target, *parts, layered, 0, 3e-3, 0.0)
+    flat, *_ = _fit_model(rows, target, *parts, lambda: nn.Sequential(nn.Linear(2, 2)), 0, 3e-3, 0.0)
+    bent, *_ = _fit_model(rows, target, *parts, layered, 0, 3e-3, 0.0)
     assert flat > 0.65
     assert bent < 0.4
 
@@ -187,13 +193,109 @@ def test_seeds_decide_and_global_generators_rest(short):
     assert torch.equal(before, torch.get_rng_state())
 
 
+class TestAdvisers:
+    @pytest.fixture
+    def case(self, short):
+        """60 rows of which one shows nothing and one two labels; what was fitted to them."""
+        X, label = clusters(60)
+        observed = torch.eye(3)[label]
+        observed[3], observed[4] = 0, torch.tensor([1, 0, 1])
+        rows = torch.tensor(X, dtype=torch.float32)
+        return rows, observed, cross_fit(rows, observed)
+
+    def test_new_rows_by_a_loop(self, case):
+        """The models of the folds by the mean of their logits, the vote of all rows, the frequency."""
+        rows, observed, fit = case
+        target = observed / observed.sum(1, keepdim=True).clamp(min=1)
+        mean, scale = rows.mean(0), rows.std(0, unbiased=False)
+        seen, new = (rows - mean) / scale, torch.randn(9, 6)
+        asked = (new - mean) / scale
+
+        def layered():
+            return nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
+
+        held_out, said = {}, {}
+        for name, make, rate in (("linear", lambda: nn.Sequential(nn.Linear(6, 3)), 0.05), ("layered", layered, 0.02)):
+            held_out[name], models = _fit_folds(seen, target, make, (rate,), 0)
+            with torch.no_grad():
+                said[name] = torch.softmax(torch.stack([model(asked) for model in models]).mean(0), 1)
+        held_out["frequency"] = crossfit._frequency(target)
+        said["frequency"] = (target.sum(0) / 59).expand(9, -1)
+        first, weight, _ = _mix(held_out, target)
+        before = sum(weight[name] * said[name] for name in weight)
+        vote = torch.zeros(9, 3)
+        for i in range(9):
+            near = {}
+            for j in range(60):
+                if target[j].any():
+                    features = torch.cosine_similarity(asked[i], seen[j], dim=0)
+                    near[j] = math.exp(20 * (features.item() + (before[i] * first[j]).sqrt().sum().item()) / 2)
+            for j, w in near.items():  # no more than 60 of them
+                vote[i] += w / sum(near.values()) * target[j]
+        said["vote"] = vote
+        expected = sum(w * said[name] for name, w in fit.weight.items())
+        torch.testing.assert_close(fit.advisers(new), expected, atol=2e-3, rtol=0)  # rows are kept in half precision
+
+    def test_only_the_nearest_vote_in_blocks_of_any_size(self, case, monkeypatch):
+        rows, _, fit = case
+        monkeypatch.setattr(crossfit, "N_NEIGHBOURS", 5)
+        whole = fit.advisers(rows[:20])
+        monkeypatch.setattr(crossfit, "_BLOCK", 59 * 7)
+        torch.testing.assert_close(fit.advisers(rows[:20]), whole)
+        assert fit.advisers(rows[:0]).shape == (0, 3)
+
+    def test_of_their_own_rows_they_say_what_those_said_who_had_not_seen_them(self, case):
+        rows, _, fit = case
+        assert torch.equal(fit.advisers.about(rows.clone()), fit.probability)
+        assert not torch.allclose(fit.advisers(rows), fit.probability, atol=0.05)
+
+    def test_what_was_said_is_remembered_and_not_copied(self, case, monkeypatch):
+        rows, _, fit = case
+        advisers = copy.deepcopy(fit.advisers)
+        torch.testing.assert_close(advisers.about(rows), fit.advisers(rows))
+        asked = []
+        monkeypatch.setattr(advisers, "_ask", lambda part: asked.append(len(part)) or torch.zeros(len(part), 3))
+        advisers.about(rows)
+        for n in (10, 11, 12, 13, 13, 10):  # the fifth set was the first to be forgotten
+            advisers.about(rows[:n])
+        assert asked == [10, 11, 12, 13]
+        advisers.about(rows)
+        assert asked == [10, 11, 12, 13, 60]
+
+    def test_double_precision(self, case):
+        rows, _, fit = case
+        exact = copy.deepcopy(fit.advisers).double()(rows.double())
+        assert exact.dtype == torch.float64
+        torch.testing.assert_close(exact.float(), fit.advisers(rows), atol=1e-4, rtol=0)
+
+    def test_arrays_bring_none(self, case):
+        rows, observed, _ = case
+        assert cross_fit(rows.numpy(), observed.numpy()).advisers is None
+
+    @pytest.mark.parametrize(
+        ("name", "change"),
+        [
+            ("features", lambda t: t[:-1]),
+            ("label", lambda t: t + 2),
+            ("label", lambda t: t.float()),
+            ("first", lambda t: t[:2]),
+        ],
+    )
+    def test_tensors_that_do_not_fit_are_refused(self, name, change, case):
+        _, _, fit = case
+        tensors = dict(fit.advisers.state_dict())
+        crossfit.Advisers.read(dict(tensors), 6, 3)
+        with pytest.raises(RuntimeError, match="advisers must"):
+            crossfit.Advisers.read(tensors | {name: change(tensors[name])}, 6, 3)
+
+
 class TestMemo:
     @pytest.fixture
     def trained(self, monkeypatch):
         """Seeds of the fits that were made and not remembered."""
         seeds = []
 
-        def fake(rows, target, seed):
+        def fake(rows, target, seed, advised):
             seeds.append(seed)
             return crossfit.CrossFit(target, {}, 0.0)
 
@@ -260,8 +362,8 @@ def test_form_and_scale_of_the_rows_do_not_matter(short):
 
 
 def test_a_rare_feature_does_not_outweigh_the_rest():
-    rows = crossfit._as_rows(np.eye(1000)[:, :2])
-    assert rows.abs().max() == 5
+    rows = torch.eye(1000)[:, :2]
+    assert crossfit._standardise(rows, *crossfit._scaling(rows)).abs().max() == 5
 
 
 def test_rows_without_or_with_several_labels(short):

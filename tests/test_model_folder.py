@@ -117,7 +117,7 @@ class TestRefused:
 
     def test_newer(self, folder):
         self.change(folder, format=99, onepos="9.9")
-        self.load(folder, "must be of format 2 or older; it is of format 99, written by onepos 9.9. Upgrade onepos")
+        self.load(folder, "must be of format 3 or older; it is of format 99, written by onepos 9.9. Upgrade onepos")
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', "\udcff"])
     def test_corrupt_facts(self, folder, text):

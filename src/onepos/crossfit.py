@@ -12,11 +12,12 @@ is what the data can tell of a row without full labels. Four opinions that never
     s̃ = Σ λ·opinion,   λ by EM on Σ_i log s̃_{i,γ_i}
 
 Learning rates, whether to decay weights and the number of epochs are chosen by the held-out cross-entropy of γ. Nothing
-here looks at a full label.
+here looks at a full label. Rows that come later can be asked about too (`Advisers`).
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
@@ -53,6 +54,10 @@ _BLOCK = 1 << 24
 # Runs that differ in their settings ask for the same fit, and a stack has runs of many trials: the last fits are kept,
 # by what went into them, as many as take this many bytes.
 _KEPT = 1 << 29
+
+# Sets of rows of which advisers remember what they said: training, validation and test rows of a run, and one more.
+_REMEMBERED = 4
+
 _recent: OrderedDict[str, CrossFit] = OrderedDict()
 
 
@@ -64,16 +69,118 @@ class CrossFit:
         probability: s̃, the mixture, (n, c); each row sums to 1.
         weight: λ by opinion.
         cross_entropy: Mean of −log s̃_{i,γ_i} over the rows with an observed label.
+        advisers: Who to ask about other rows; None unless X was a tensor.
     """
 
     probability: Tensor
     weight: dict[str, float]
     cross_entropy: float
+    advisers: Advisers | None = None
 
     @property
     def peak(self) -> Tensor:
         """m_i = max_j s̃_ij, (n,): at most E[1/|y|] of the row, with equality where one of its labels is certain."""
         return self.probability.amax(1)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory it takes."""
+        held = () if self.advisers is None else self.advisers.state_dict().values()
+        return self.probability.nbytes + sum(tensor.nbytes for tensor in held)
+
+
+class Advisers(nn.Module):
+    """The same opinions on rows that come later: of the models of all folds, and of all rows that were learnt from.
+
+    The models of the folds are averaged in their logits, so five of them are one that is five times as wide. Nothing
+    here is trained any more. The rows that vote are kept in half precision, each as its features and the roots of what
+    the models that had not seen it say of it; both are of length 1, so the mean of their products is the cosine.
+
+    Attributes:
+        mean, scale: By which rows are standardised, (d,).
+        linear_weight, linear_bias: Of the linear model, (c, d) and (c,).
+        hidden_weight, hidden_bias, layered_weight, layered_bias: Of the layered one, (h, d), (h,), (c, h) and (c,).
+        frequency: ρ, (c,).
+        first, second: Weights of linear, layered, frequency before the vote, and of linear, layered, vote, frequency.
+        features, opinion: Of the rows that vote, (n, d) and (n, c).
+        label, share: What each of them votes for, (n, r), and by how much: 1/r of r labels, 0 where it has fewer.
+    """
+
+    def __init__(self, **tensors: Tensor) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+        self._known: OrderedDict[str, Tensor] = OrderedDict()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Advisers:
+        """A copy that remembers nothing."""
+        return Advisers(**{name: buffer.clone() for name, buffer in self.named_buffers()})
+
+    @classmethod
+    def read(cls, tensors: dict[str, Tensor], n_features: int, n_labels: int) -> Advisers:
+        """From the tensors of `state_dict`, whose shapes must fit each other; RuntimeError where they do not."""
+        width, (n, r) = len(tensors["hidden_weight"]), tensors["label"].shape
+        d, c = n_features, n_labels
+        wanted = {
+            "mean": (d,),
+            "scale": (d,),
+            "linear_weight": (c, d),
+            "linear_bias": (c,),
+            "hidden_weight": (width, d),
+            "hidden_bias": (width,),
+            "layered_weight": (c, width),
+            "layered_bias": (c,),
+            "frequency": (c,),
+            "first": (3,),
+            "second": (4,),
+            "features": (n, d),
+            "opinion": (n, c),
+            "label": (n, r),
+            "share": (n, r),
+        }
+        found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        if found != wanted or tensors["label"].dtype != torch.int64 or not n:
+            raise RuntimeError(f"advisers must have the shapes {wanted}; got {found}")
+        if tensors["label"].min() < 0 or tensors["label"].max() >= c:
+            raise RuntimeError(f"advisers must vote for labels 0 to {c - 1}")
+        return cls(**tensors)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Chances of being shown, (B, c), of rows (B, d); they sum to 1."""
+        held = max(1, _BLOCK // len(self.features))
+        return torch.cat([self._ask(part) for part in torch.split(rows, held)]) if len(rows) else self._ask(rows)
+
+    def about(self, rows: Tensor) -> Tensor:
+        """The same for whole sets of rows, asked again and again: what was said is remembered.
+
+        Of the very rows that they learnt from it is what those said who had not seen them.
+        """
+        name = _digest(rows)
+        if name not in self._known:
+            self._known[name] = self(rows)
+        self._known.move_to_end(name)
+        while len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return self._known[name].to(rows.device)
+
+    def remember(self, rows: Tensor, opinion: Tensor) -> None:
+        """What is to be said about these rows, (n, c)."""
+        self._known[_digest(rows)] = opinion
+
+    def _ask(self, rows: Tensor) -> Tensor:
+        rows = _standardise(rows, self.mean, self.scale)
+        hidden = torch.relu(F.linear(rows, self.hidden_weight, self.hidden_bias))
+        opinions = [
+            torch.softmax(F.linear(rows, self.linear_weight, self.linear_bias), 1),
+            torch.softmax(F.linear(hidden, self.layered_weight, self.layered_bias), 1),
+        ]
+        frequency = self.frequency.expand(len(rows), -1)
+        opinion = sum(w * each for w, each in zip(self.first, [*opinions, frequency], strict=True))
+        near = F.normalize(rows) @ self.features.to(rows.dtype).T
+        near = torch.addmm(near, opinion.sqrt(), self.opinion.to(rows.dtype).T) / 2
+        vote = _count(*near.topk(min(N_NEIGHBOURS, len(self.features))), self.label, self.share, self.frequency.shape[0])
+        mixture = sum(w * each for w, each in zip(self.second, [*opinions, vote, frequency], strict=True))
+        return mixture / mixture.sum(1, keepdim=True)
 
 
 @torch.no_grad()
@@ -95,54 +202,100 @@ def cross_fit(X: Any, observed: Any, seed: int = 0) -> CrossFit:
         True
     """
     X, observed = (each.to_numpy() if hasattr(each, "to_numpy") else each for each in (X, observed))
-    rows = _as_rows(X)
-    target = _as_target(observed, rows)
-    name = _digest(rows, target, seed)
+    given = _as_rows(X)
+    target = _as_target(observed, given)
+    advised = isinstance(X, Tensor)
+    name = _digest(given, target, more=(given.device, seed, advised))
     if name not in _recent:
-        _recent[name] = _fit(rows, target, seed)
+        _recent[name] = _fit(given, target, seed, advised)
     _recent.move_to_end(name)
-    while len(_recent) > 1 and sum(fit.probability.nbytes for fit in _recent.values()) > _KEPT:
+    while len(_recent) > 1 and sum(fit.nbytes for fit in _recent.values()) > _KEPT:
         _recent.popitem(last=False)
     return _recent[name]
 
 
-def _fit(rows: Tensor, target: Tensor, seed: int) -> CrossFit:
-    d, c = rows.shape[1], target.shape[1]
-    makers: dict[str, Callable[[], nn.Sequential]] = {
-        "linear": lambda: nn.Sequential(nn.Linear(d, c)),
-        "layered": lambda: nn.Sequential(nn.Linear(d, HIDDEN), nn.ReLU(), nn.Dropout(DROPOUT), nn.Linear(HIDDEN, c)),
-    }
-    models = {name: _fit_folds(rows, target, make, RATES[name], seed) for name, make in makers.items()}
-    frequency = {"frequency": _frequency(target)}
-    opinion, _, _ = _mix(models | frequency, target)
+def _fit(given: Tensor, target: Tensor, seed: int, advised: bool) -> CrossFit:
+    d, c = given.shape[1], target.shape[1]
+    mean, scale = _scaling(given)
+    rows = _standardise(given, mean, scale)
+    linear, linear_models = _fit_folds(rows, target, lambda: nn.Sequential(nn.Linear(d, c)), RATES["linear"], seed)
+    layered, layered_models = _fit_folds(
+        rows,
+        target,
+        lambda: nn.Sequential(nn.Linear(d, HIDDEN), nn.ReLU(), nn.Dropout(DROPOUT), nn.Linear(HIDDEN, c)),
+        RATES["layered"],
+        seed,
+    )
+    models, frequency = {"linear": linear, "layered": layered}, {"frequency": _frequency(target)}
+    opinion, first, _ = _mix(models | frequency, target)
     vote = {"vote": _vote(torch.cat([F.normalize(rows), opinion.sqrt()], 1), target)}
-    return CrossFit(*_mix(models | vote | frequency, target))
+    mixture, second, cross_entropy = _mix(models | vote | frequency, target)
+    if not advised:
+        return CrossFit(mixture, second, cross_entropy)
+    votes = target.sum(1) > 0
+    label, share = _as_lists(target[votes])
+    advisers = Advisers(
+        mean=mean,
+        scale=scale,
+        frequency=target.sum(0) / target.sum(),
+        first=rows.new_tensor(list(first.values())),
+        second=rows.new_tensor(list(second.values())),
+        features=F.normalize(rows[votes]).half(),
+        opinion=opinion[votes].sqrt().half(),
+        label=label,
+        share=share,
+        **_average(linear_models, "linear"),
+        **_average(layered_models, "layered"),
+    )
+    advisers.remember(given, mixture)
+    return CrossFit(mixture, second, cross_entropy, advisers)
 
 
-def _digest(rows: Tensor, target: Tensor, seed: int) -> str:
-    digest = hashlib.blake2b(repr((rows.shape, target.shape, rows.device, seed)).encode())
-    for part in (rows, target):
+def _average(models: list[nn.Sequential], name: str) -> dict[str, Tensor]:
+    """Weights of one model whose logits are the means of theirs."""
+    last = [model[-1] for model in models]
+    assert all(isinstance(layer, nn.Linear) for layer in last)
+    bias = torch.stack([layer.bias for layer in last]).mean(0)
+    if len(models[0]) == 1:
+        return {f"{name}_weight": torch.stack([layer.weight for layer in last]).mean(0), f"{name}_bias": bias}
+    return {
+        "hidden_weight": torch.cat([model[0].weight for model in models]),
+        "hidden_bias": torch.cat([model[0].bias for model in models]),
+        f"{name}_weight": torch.cat([layer.weight for layer in last], 1) / len(models),
+        f"{name}_bias": bias,
+    }
+
+
+def _digest(*parts: Tensor, more: Any = None) -> str:
+    digest = hashlib.blake2b(repr(([part.shape for part in parts], more)).encode())
+    for part in parts:
         digest.update(np.ascontiguousarray(part.cpu().numpy()).data)
     return digest.hexdigest()
 
 
 def _as_rows(X: Any) -> Tensor:
-    """Standardised rows, cut at ±_LIMIT, (n, d)."""
+    """Rows of numbers in single precision, (n, d)."""
     if X.ndim != 2 or X.shape[0] < N_FOLDS:
         raise ValueError(
             f"X must be a matrix of at least {N_FOLDS} rows; got shape {tuple(X.shape)}, n_samples={X.shape[0]}. "
             "Give more rows, one per sample."
         )
     if isinstance(X, Tensor):
-        rows = X.detach().float()
-        mean = rows.mean(0)
-        rows = rows - mean
-        scale = rows.square().mean(0).sqrt()
-        rows /= torch.where(scale > 1e-6 * mean.abs(), scale, torch.inf)  # of a constant only rounding errors are left
-    else:
-        samples = as_samples(X, fit_scaling(X))
-        rows = samples.rows(torch.arange(len(samples)))
-    return rows.clamp_(-_LIMIT, _LIMIT)
+        return X.detach().float()
+    samples = as_samples(X, fit_scaling(X))  # in double precision, which a time stamp needs
+    return samples.rows(torch.arange(len(samples)))
+
+
+def _scaling(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each feature, (d,); infinite where it is constant."""
+    mean = rows.mean(0)
+    scale = (rows - mean).square().mean(0).sqrt()
+    return mean, torch.where(scale > 1e-6 * mean.abs(), scale, torch.inf)  # of a constant only rounding errors are left
+
+
+def _standardise(rows: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """Rows (B, d) of mean 0 and deviation 1, cut at ±_LIMIT."""
+    return ((rows - mean) / scale).clamp_(-_LIMIT, _LIMIT)
 
 
 def _as_target(observed: Any, rows: Tensor) -> Tensor:
@@ -163,14 +316,14 @@ def _as_target(observed: Any, rows: Tensor) -> Tensor:
 
 def _fit_folds(
     rows: Tensor, target: Tensor, make: Callable[[], nn.Sequential], rates: tuple[float, ...], seed: int
-) -> Tensor:
-    """Models each asked about the fold it has not seen, (n, c).
+) -> tuple[Tensor, list[nn.Sequential]]:
+    """Models, and what each says about the fold it has not seen, (n, c).
 
     The first fold chooses for all: the learning rate, then whether to decay weights at that rate.
     """
     generator = torch.Generator().manual_seed(seed)
     fold = (torch.randperm(len(rows), generator=generator) % N_FOLDS).to(rows.device)
-    opinion = torch.empty_like(target)
+    opinion, models = torch.empty_like(target), []
     setting = (rates[0], 0.0)
     for k in range(N_FOLDS):
         seen, unseen = (fold != k).nonzero()[:, 0], (fold == k).nonzero()[:, 0]
@@ -181,10 +334,11 @@ def _fit_folds(
             decayed = (setting[0], DECAY)
             fits[decayed] = fit(*decayed)
             setting = min(setting, decayed, key=lambda s: fits[s][0])
-            opinion[unseen] = fits[setting][1]
+            _, opinion[unseen], model = fits[setting]
         else:
-            opinion[unseen] = fit(*setting)[1]
-    return opinion
+            _, opinion[unseen], model = fit(*setting)
+        models.append(model)
+    return opinion, models
 
 
 def _fit_model(
@@ -196,8 +350,8 @@ def _fit_model(
     seed: int,
     rate: float,
     decay: float,
-) -> tuple[float, Tensor]:
-    """Train on the rows `seen`; (cross-entropy, probabilities) of those `unseen` at their best epoch."""
+) -> tuple[float, Tensor, nn.Sequential]:
+    """Train on the rows `seen`; (cross-entropy, probabilities) of those `unseen` and the model, at their best epoch."""
     device = rows.device
     with torch.enable_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -205,7 +359,7 @@ def _fit_model(
         optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay, fused=True)
         n_steps = -(-len(seen) // _BATCH)
         patience = max(_PATIENT_EPOCHS, _PATIENT_STEPS // n_steps)
-        lowest, best, waited = torch.inf, target[unseen], 0
+        lowest, best, kept, waited = torch.inf, target[unseen], model, 0
         for _ in range(max(_MOST_EPOCHS, _MOST_STEPS // n_steps)):
             model.train()
             for index in torch.split(seen[torch.randperm(len(seen)).to(device)], _BATCH):
@@ -218,10 +372,10 @@ def _fit_model(
                 entropy = -float((logs * target[unseen]).sum()) / max(1.0, float(target[unseen].sum()))
             waited += 1
             if entropy < lowest - 1e-4:
-                lowest, best, waited = entropy, logs.exp(), 0
+                lowest, best, kept, waited = entropy, logs.exp(), copy.deepcopy(model), 0
             if waited == patience:
                 break
-    return lowest, best
+    return lowest, best, kept
 
 
 @torch.no_grad()
@@ -240,15 +394,26 @@ def _vote(rows: Tensor, target: Tensor) -> Tensor:
     unit = F.normalize(rows)
     vote = torch.zeros_like(target)
     labelled = target.sum(1) > 0
+    label, share = _as_lists(target)
     for block in torch.split(torch.arange(n, device=rows.device), max(1, _BLOCK // n)):
         cosine = unit[block] @ unit.T
         cosine[:, ~labelled] = -torch.inf
         cosine[torch.arange(len(block), device=rows.device), block] = -torch.inf
-        near, neighbour = cosine.topk(min(N_NEIGHBOURS, n - 1))
-        weight = torch.softmax(TEMPERATURE * near, 1).nan_to_num()
-        for k in range(neighbour.shape[1]):
-            vote[block] += weight[:, k : k + 1] * target[neighbour[:, k]]
+        vote[block] = _count(*cosine.topk(min(N_NEIGHBOURS, n - 1)), label, share, target.shape[1])
     return vote
+
+
+def _as_lists(target: Tensor) -> tuple[Tensor, Tensor]:
+    """The labels of each row and their shares, (n, r) each; a row of fewer than r has shares of 0."""
+    share, label = target.topk(max(1, int((target > 0).sum(1).amax()) if len(target) else 1))
+    return label, share
+
+
+def _count(near: Tensor, neighbour: Tensor, label: Tensor, share: Tensor, n_labels: int) -> Tensor:
+    """Votes (B, c) of the neighbours (B, k), weighted by softmax(TEMPERATURE · cosine)."""
+    weight = torch.softmax(TEMPERATURE * near, 1).nan_to_num()
+    votes = (weight[..., None] * share[neighbour]).flatten(1)
+    return near.new_zeros(len(near), n_labels).scatter_add_(1, label[neighbour].flatten(1), votes)
 
 
 def _frequency(target: Tensor) -> Tensor:

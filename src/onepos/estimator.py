@@ -45,7 +45,17 @@ from onepos.pictures import (
 from onepos.priors import make_thresholds
 from onepos.runtime import choose_device, seeded
 from onepos.samples import Samples, as_samples, fit_scaling
-from onepos.training import NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits, run_in_steps, train
+from onepos.training import (
+    NETWORK_STREAM,
+    History,
+    Learner,
+    Network,
+    Plan,
+    Validation,
+    predict_logits,
+    run_in_steps,
+    train,
+)
 
 FloatArray = npt.NDArray[np.float64]
 Indicator = npt.NDArray[np.uint8]
@@ -231,7 +241,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         device = next(learner.parameters()).device
         logits = predict_logits(learner, job.samples.to(device)).cpu()
         self.method_ = method.cpu()
-        self.network_ = nn.Sequential(job.backbone.cpu(), method.head)
+        advisers = None if learner.advisers is None else copy.deepcopy(learner.advisers).cpu()  # others may share them
+        self.network_ = Network(job.backbone.cpu(), method.head, advisers)
         self.class_prior_, self.class_prior_interval_ = self.method_.final_prior(logits, job.observed)
         probability = torch.sigmoid(logits.double()).numpy()
         self.thresholds_ = make_thresholds(self.threshold, probability, self.class_prior_)

@@ -54,10 +54,14 @@ class OneShownHead(nn.Module):
     e_j·σ(h_j). One label of a row is shown, so the claims of a row should be alike in all rows; linear logits know
     nothing of each other. What comes out is
 
-        g_j = x_j − log N + level,    N = [ Σ_k (e_k·σ(x_k))^r ]^(1/r),    x_j = slope·h_j + shift
+        g_j = x_j − log N + level − caution,    N = [ Σ_k (e_k·σ(x_k))^r ]^(1/r),    x_j = slope·h_j + shift
 
     It leaves the order of the labels of a row as it is and moves rows against each other. With r = 1 N is the sum that
     should be 1; `EXPONENT` is a little more, so that the noise of many small claims counts less.
+
+    Others may have an opinion s_j on what is shown, which sums to 1 (`onepos.crossfit.Advisers`). Then what comes out is
+
+        (1 − trust)·g_j + trust·logit(s_j·exp(−caution)/e_j)
 
     Args:
         n_features: Width of the features.
@@ -68,13 +72,18 @@ class OneShownHead(nn.Module):
         slope: (); above 0.
         shift: ().
         level: (); the mean of log N over many rows keeps the logits where they are on average.
+        caution: (); by how much all logits are lowered, or the logarithms of what others say.
+        trust: (); share of the others in the logits, where they are asked.
     """
 
     EXPONENT = 1.25
+    _UNLIKELY, _CERTAIN = 1e-6, 1 - 1e-4  # of many labels, small chances still tell which is the likelier
     propensity: Tensor
     slope: Tensor
     shift: Tensor
     level: Tensor
+    caution: Tensor
+    trust: Tensor
 
     def __init__(self, n_features: int, n_labels: int) -> None:
         super().__init__()
@@ -83,11 +92,17 @@ class OneShownHead(nn.Module):
         self.register_buffer("slope", torch.ones(()))
         self.register_buffer("shift", torch.zeros(()))
         self.register_buffer("level", torch.zeros(()))
+        self.register_buffer("caution", torch.zeros(()))
+        self.register_buffer("trust", torch.full((), 0.5))
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Logits g, (B, c)."""
+    def forward(self, features: Tensor, advice: Tensor | None = None) -> Tensor:
+        """Logits, (B, c); with what others say is shown, (B, c), those of both."""
         free = self.free(features)
-        return self.scale(free) - self.log_claims(free).unsqueeze(-1) + self.level
+        logits = self.scale(free) - self.log_claims(free).unsqueeze(-1) + (self.level - self.caution)
+        if advice is None:
+            return logits
+        there = advice * torch.exp(-self.caution) / self.propensity.clamp(max=1.0)
+        return torch.lerp(logits, torch.logit(there.clamp(self._UNLIKELY, self._CERTAIN)), self.trust)
 
     def free(self, features: Tensor) -> Tensor:
         """Linear logits h, (B, c)."""

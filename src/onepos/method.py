@@ -145,9 +145,17 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     def setup(self, train: TrainView) -> None:
         """Once, before training: declare parameters and buffers. By default there is nothing to remember."""
 
-    def forward(self, features: Tensor) -> Tensor:
-        """Logits (B, c), in full precision also where the layers ran in half."""
-        logits: Tensor = self.head(features)
+    def make_advisers(self, train: TrainView) -> nn.Module | None:
+        """Models that are asked about rows beside the network, made after `setup` and never changed; None for none.
+
+        Called with rows (B, d) they give what `head` takes as its second argument, (B, c); `about` gives the same for
+        whole sets of rows and may remember it. Only where rows are tabular.
+        """
+        return None
+
+    def forward(self, features: Tensor, advice: Tensor | None = None) -> Tensor:
+        """Logits (B, c), in full precision also where the layers ran in half; `advice` where there are advisers."""
+        logits: Tensor = self.head(features) if advice is None else self.head(features, advice)
         return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor | tuple[Tensor, Memory]:

@@ -15,21 +15,23 @@ from torch import nn
 
 from onepos import __version__
 from onepos.backbones import make_backbone, n_outputs
+from onepos.crossfit import Advisers
 from onepos.files import write_atomically
 from onepos.method import Method
 from onepos.methods import METHODS
 from onepos.networks import make_image_backbone, n_image_features
 from onepos.pictures import LARGEST, SMALLEST, PictureInput, as_normalisation
 from onepos.samples import Scaling
-from onepos.training import History
+from onepos.training import History, Network
 
 if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier
 
 Model = TypeVar("Model", bound="SinglePositiveClassifier")
 
-FORMAT = 2
+FORMAT = 3
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
+_ADVISERS = "network.2."  # the third part of `Network`
 
 
 def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) -> None:
@@ -162,7 +164,10 @@ def _rebuild(
     fitted = _make_method(facts["method"], method)
     backbone, n_features = _make_network(model, fitted, bool(model.pictures_ and facts["pictures"]["fine_tuned"]))
     fitted.head = fitted.make_head(n_features, len(model.classes_))
-    model.method_, model.network_ = fitted, nn.Sequential(backbone, fitted.head)
+    told = {key.removeprefix(_ADVISERS): tensor for key, tensor in tensors.items() if key.startswith(_ADVISERS)}
+    n_inputs = n_features if model.pictures_ else model.n_features_in_
+    advisers = Advisers.read(told, n_inputs, len(model.classes_)) if told else None
+    model.method_, model.network_ = fitted, Network(backbone, fitted.head, advisers)
     parts = {"network": model.network_} | ({} if model.extractor_ is None else {"extractor": model.extractor_})
     for name, part in parts.items():
         mine = [key for key in tensors if key.startswith(f"{name}.")]

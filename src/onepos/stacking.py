@@ -48,6 +48,7 @@ from onepos.training import (
     Plan,
     States,
     Validation,
+    ask_advisers,
     close_epoch,
     identity,
     judge_epoch,
@@ -185,7 +186,7 @@ def bytes_per_run(task: Task) -> int:
     with seeded(task.plan.seed, HEAD_STREAM, device):
         prepare(learner, make_view(learner, samples, labels, task.n_features, task.plan, task.validation), task.plan)
     weights = sum(p.nbytes for p in learner.parameters())
-    buffers = sum(b.nbytes for b in learner.buffers())
+    buffers = sum(b.nbytes for _, b in learner.moving_buffers())  # advisers are shared by the runs on their rows
     batch = 8 * 4 * task.plan.batch_size * (samples.n_features + task.n_features + labels.shape[1])
     # Weights, gradient, two moments, step and best; data and labels; the order of the rows and a pass over them.
     passes = len(samples) * (8 + 8 * labels.shape[1])
@@ -230,6 +231,7 @@ class _Stack:
         self._stack_state()
         self.histories = [History() for _ in tasks]
         self.logits: Tensor | None = None  # of the training rows, while methods ask for them after an epoch
+        self.advice = self._ask_advisers([v.samples for v in self.validations if v]) if self.held_out else None
         self.states: list[States] = [{} for _ in tasks]  # of each run after the epochs that may be chosen
         self.identity = repr([identity(*self._whole(k)) for k in range(len(tasks))]) if checkpoints else ""
         self.path = _file(checkpoints, self.identity) if checkpoints else None
@@ -316,7 +318,7 @@ class _Stack:
             close_epoch(self.learners[k], self.views[k], self.plans[k], self.histories[k])
             self._write_back(k)
         self.logits = None
-        scored = self._pass(self.held_out) if self.held_out else None
+        scored = self._pass(self.held_out, self.advice) if self.held_out else None
         for k in live:
             learner, validation, history = self.learners[k], self.validations[k], self.histories[k]
             logits = None if scored is None else scored[k]
@@ -325,28 +327,42 @@ class _Stack:
                 keep_states(self.states[k], candidates, len(history.loss) - 1, learner)
 
     @torch.no_grad()
-    def _pass(self, rows: _RowsOfRuns) -> Tensor:
+    def _pass(self, rows: _RowsOfRuns, advice: list[Tensor] | None) -> Tensor:
         """Logits of each run on all of its rows, (R, n, c)."""
         index = torch.arange(rows.n_rows, device=self.device).expand(len(self.tasks), -1)
         step = max(32, _PASSED.get(self.device.type, _LOOKED_UP) // (len(self.tasks) * self.layers.width))
         self.method.eval()
-        parts = [self._logits_of_each(rows.rows(part)) for part in torch.split(index, step, 1)]
+        parts = []
+        for part in torch.split(index, step, 1):
+            told = () if advice is None else (torch.stack([each[part[0]] for each in advice]),)
+            parts.append(self._logits_of_each(rows.rows(part), *told))
         self.method.train()
         return torch.cat(parts, 1)
 
-    def _logits_of_each(self, rows: Tensor) -> Tensor:
-        return torch.func.vmap(self._logits_of_one)(self.layers.forward(rows), *self._state())
+    def _logits_of_each(self, rows: Tensor, *told: Tensor) -> Tensor:
+        features = self.layers.forward(rows)
+        return torch.func.vmap(partial(self._logits_of_one, len(told)))(features, *told, *self._state())
 
-    def _logits_of_one(self, features: Tensor, *state: Tensor) -> Tensor:
-        self._put_state(state)
-        logits: Tensor = self.method(features)
+    def _logits_of_one(self, n_told: int, features: Tensor, *told_and_state: Tensor) -> Tensor:
+        self._put_state(told_and_state[n_told:])
+        logits: Tensor = self.method(features, *told_and_state[:n_told])
         return logits
 
     def _training_logits(self, k: int) -> Tensor:
         """Of run k; the first to ask has them made for all."""
         if self.logits is None:
-            self.logits = self._pass(self.rows)
+            self.logits = self._pass(self.rows, self._ask_advisers(self.rows.of_run))
         return self.logits[k]
+
+    def _ask_advisers(self, sets: Sequence[Samples]) -> list[Tensor] | None:
+        """What the advisers of each run say about its samples, (n, c) each; None where there are no advisers."""
+        if self.learners[0].advisers is None:
+            return None
+        asked: dict[tuple[int, int], Tensor] = {}
+        for learner, samples in zip(self.learners, sets, strict=True):
+            key = id(learner.advisers), id(samples)
+            asked[key] = asked[key] if key in asked else ask_advisers(learner, samples)
+        return [asked[id(learner.advisers), id(samples)] for learner, samples in zip(self.learners, sets, strict=True)]
 
     def _diverged(self, k: int) -> bool:
         return bool(self.histories[k].loss) and not math.isfinite(self.histories[k].loss[-1])
@@ -386,7 +402,7 @@ class _Stack:
         self.layers.bind(self.adam.weights, self.adam.gradients)
         # What the layers do not hold is the method's: estimated labels, or the weights of a head of its own.
         self.own = {name: tensor for name, tensor in self.adam.weights.items() if name not in self.layers.names}
-        buffers = [dict(learner.named_buffers()) for learner in self.learners]
+        buffers = [dict(learner.moving_buffers()) for learner in self.learners]
         self.buffers = {name: torch.stack([state[name] for state in buffers]) for name in buffers[0]}
         self.floats = self._differing_floats()
         self.slots = [*self._slots("_parameters", self.own), *self._slots("_buffers", self.buffers)]
@@ -424,7 +440,7 @@ class _Stack:
 
     def _write_back(self, k: int) -> None:
         """A buffer that `end_epoch` put another tensor in goes back into the stack."""
-        for name, buffer in list(self.learners[k].named_buffers()):
+        for name, buffer in self.learners[k].moving_buffers():
             if name not in self.buffers:
                 raise ValueError(
                     f"{name} must be a buffer made in setup; it is new after end_epoch. Register it there."
@@ -439,7 +455,7 @@ class _Stack:
         learner, kept = self.learners[k], self.states[k].get(self.histories[k].best_epoch, {})
         for name, parameter in learner.named_parameters():
             parameter.data = kept.get(name, parameter.data).clone(memory_format=torch.contiguous_format)
-        for name, buffer in list(learner.named_buffers()):
+        for name, buffer in learner.moving_buffers():
             _put_buffer(learner, name, kept.get(name, buffer).clone())
         learner.eval()
 

@@ -128,6 +128,8 @@ class Learner(nn.Module):
     """Backbone and method as one module, so that whoever wraps modules wraps the whole step.
 
     Attributes:
+        advisers: Who is asked about rows beside the network, see `Method.make_advisers`; set before the training. They
+            follow from the training rows and never change, so they are no part of a checkpoint.
         frozen: Whether the backbone stands still; set by the loop.
         compiled: What takes the backbone's place in a training that compiles it.
     """
@@ -136,6 +138,7 @@ class Learner(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.method = method
+        self.advisers: nn.Module | None = None
         self.frozen = False
         self.compiled: Callable[[Tensor], Tensor] | None = None
 
@@ -154,8 +157,38 @@ class Learner(nn.Module):
         return features
 
     def logits(self, rows: Tensor) -> Tensor:
-        """Prediction is the same for every method: the head of the backbone."""
-        logits: Tensor = self.method(self.embed(rows))
+        """Prediction is the same for every method: the head of the backbone, and advisers where it has them."""
+        logits: Tensor = self.method(self.embed(rows), None if self.advisers is None else self.advisers(rows))
+        return logits
+
+    def moving_state(self) -> dict[str, Tensor]:
+        """`state_dict` of all that a training changes."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not is_advice(name)}
+
+    def moving_buffers(self) -> list[tuple[str, Tensor]]:
+        """`named_buffers` likewise."""
+        return [(name, buffer) for name, buffer in self.named_buffers() if not is_advice(name)]
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go back to what `moving_state` gave."""
+        self.load_state_dict(state | {name: t for name, t in self.state_dict().items() if is_advice(name)})
+
+
+def is_advice(name: str) -> bool:
+    """Whether a tensor of a learner belongs to its advisers."""
+    return name.startswith("advisers.")
+
+
+class Network(nn.Sequential):
+    """What is left of a learner for prediction: backbone and head, and advisers where there are some; rows → logits."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module, advisers: nn.Module | None = None) -> None:
+        super().__init__(backbone, head, *(() if advisers is None else (advisers,)))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Logits (B, c)."""
+        backbone, head, *advisers = self
+        logits: Tensor = head(backbone(rows), *(each(rows) for each in advisers))
         return logits
 
 
@@ -263,8 +296,26 @@ Precision = Callable[[], AbstractContextManager[Any]]
 
 
 def predict_logits(learner: Learner, samples: Samples, precision: Precision = nullcontext) -> Tensor:
-    """Logits of all samples in evaluation mode and index order, (n, c)."""
-    return _pass(learner, samples, learner.logits, precision)
+    """Logits of all samples in evaluation mode and index order, (n, c).
+
+    Advisers are asked once about each set of samples, and of the rows that they learnt from say what they would if they
+    had not seen them.
+    """
+    if learner.advisers is None:
+        return _pass(learner, samples, learner.logits, precision)
+    features = _pass(learner, samples, learner.embed, precision)
+    with torch.no_grad():
+        logits: Tensor = learner.method(features, ask_advisers(learner, samples))
+    return logits
+
+
+@torch.no_grad()
+def ask_advisers(learner: Learner, samples: Samples) -> Tensor:
+    """What they say about all samples, (n, c)."""
+    assert learner.advisers is not None
+    rows = run_in_steps(lambda rows: rows, samples, next(learner.parameters()).device)
+    advice: Tensor = learner.advisers.about(rows)
+    return advice
 
 
 @torch.no_grad()
@@ -299,7 +350,7 @@ def keep_states(states: States, candidates: Set[int], epoch: int, learner: Learn
     for old in states.keys() - candidates:
         del states[old]
     if epoch in candidates:
-        states[epoch] = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+        states[epoch] = {name: tensor.clone() for name, tensor in learner.moving_state().items()}
 
 
 class _Keeper:
@@ -321,7 +372,7 @@ class _Keeper:
         saved = load_checkpoint(self.path, self.identity, device) if self.path else None
         if saved is None:
             return History()
-        self.learner.load_state_dict(saved["learner"])
+        self.learner.restore(saved["learner"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.states = saved["states"]
         return History(**saved["history"])
@@ -329,14 +380,14 @@ class _Keeper:
     def save(self, history: History) -> None:
         """Write the checkpoint, if asked for."""
         if self.path:
-            state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict()}
+            state = {"learner": self.learner.moving_state(), "optimizer": self.optimizer.state_dict()}
             kept = {"states": self.states, "history": dataclasses.asdict(history)}
             save_checkpoint(self.path, self.identity, state | kept)
 
     def finish(self, history: History) -> None:
         """Go back to the best weights; the checkpoint has done its work."""
         if history.best_epoch in self.states:
-            self.learner.load_state_dict(self.states[history.best_epoch])
+            self.learner.restore(self.states[history.best_epoch])
         self.learner.eval()
         if self.path:
             Path(self.path).unlink(missing_ok=True)
@@ -357,6 +408,7 @@ def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
     if start_at is not None:
         start_at(start, weight_scale)
     method.setup(view)
+    learner.advisers = method.make_advisers(view)
     learner.to(device)
 
 

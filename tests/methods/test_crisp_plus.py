@@ -201,10 +201,7 @@ def test_without_a_cardinality_the_priors_are_those_of_the_bracket():
     np.testing.assert_allclose(prior, estimate.prior, rtol=1e-6)
     np.testing.assert_allclose(interval, np.stack([estimate.lower, estimate.upper], 1), rtol=1e-6)
     assert method.prior_is_given
-    low, _ = estimate.cardinality_interval
-    caution = math.log(estimate.cardinality / low) / estimate.cardinality**2
-    assert math.isclose(method.caution.item(), caution, rel_tol=1e-5)
-    assert caution > 0
+    assert method.head.caution == 0
 
 
 def test_with_nothing_expected_and_all_shown_it_is_assume_negative(case):
@@ -311,8 +308,7 @@ def test_then_all_logits_are_lower_by_a_constant(open_case):
     for _ in range(3):
         method.end_epoch(view)
     lower = method(rows)
-    method.caution = torch.tensor(0.0)
-    method.end_epoch(view)
+    method.head.caution = torch.tensor(0.0)
     torch.testing.assert_close(method(rows) - lower, torch.full((200, 20), shift), atol=1e-3, rtol=0)
 
 
@@ -336,7 +332,7 @@ def test_rows_of_many_near_ties_are_believed_to_have_many_labels(open_case, tied
 
 
 def test_no_caution_where_the_number_of_labels_is_told(open_case):
-    assert set_up(CRISPPlus(cardinality=1.5), *open_case).caution == 0
+    assert set_up(CRISPPlus(cardinality=1.5), *open_case).head.caution == 0
 
 
 def test_pictures_are_described_by_the_network(case):
@@ -347,7 +343,8 @@ def test_pictures_are_described_by_the_network(case):
     torch.testing.assert_close(seen.target, set_up(CRISPPlus(), rows, observed).target)
     seen.end_epoch(view_of(pictures, observed, features=rows, is_tabular=False))
     assert (seen.head.slope, seen.head.shift) == (1, 0)  # the network knows more than its first features did
-    assert seen.head.level != -seen.caution
+    assert seen.head.level != 0
+    assert seen.make_advisers(view_of(pictures, observed, features=rows, is_tabular=False)) is None
 
 
 def test_a_propensity_is_at_most_one(case):
@@ -367,6 +364,7 @@ def test_a_propensity_is_at_most_one(case):
         ({"alpha": -0.1}, "alpha must lie between 0 and 1; got -0.1"),
         ({"alpha": math.nan}, "alpha must lie between 0 and 1; got nan"),
         ({"alpha": "high"}, "alpha must lie between 0 and 1; got 'high'"),
+        ({"trust": 1.01}, "trust must lie between 0 and 1; got 1.01. The default is 0.5."),
         ({"cardinality": 0.5}, "must be a number of at least 1; got 0.5. Leave it out to have it estimated."),
         ({"cardinality": "many"}, "cardinality, the mean number of labels per row, must be a number .* got 'many'"),
         ({"cardinality": 9}, "known_cardinality must lie between 1 and the number of observed labels, 4; got 9"),
@@ -375,6 +373,28 @@ def test_a_propensity_is_at_most_one(case):
 def test_wrong_parameters(parameters, sentence, case):
     with pytest.raises(ValueError, match=sentence):
         set_up(CRISPPlus(**parameters), *case)
+
+
+def test_a_new_row_is_put_to_those_who_were_asked_before(case):
+    """(1 − trust)·(the network's logit) + trust·logit(s·κ₀/κ̂/e), by a loop."""
+    rows, observed = case
+    method = set_up(CRISPPlus(cardinality=1.6, trust=0.3), rows, observed)
+    method.head.caution = torch.tensor(0.4)
+    advisers = method.make_advisers(view_of(rows, observed))
+    assert advisers is cross_fit(rows, observed).advisers
+    method.end_epoch(view_of(rows, observed, rows))
+    new = torch.randn(7, 5)
+    advice, alone, both = advisers(new), method(new).detach(), method(new, advisers(new)).detach()
+    for i in range(7):
+        for j in range(4):
+            there = min(math.exp(-0.4) * advice[i, j].item() / min(1.0, method.head.propensity[j].item()), 1 - 1e-4)
+            expected = 0.7 * alone[i, j].item() + 0.3 * math.log(there / (1 - there))
+            assert math.isclose(both[i, j].item(), expected, abs_tol=1e-3)
+
+
+def test_without_trust_nobody_is_asked(case):
+    rows, observed = case
+    assert set_up(CRISPPlus(trust=0.0), rows, observed).make_advisers(view_of(rows, observed)) is None
 
 
 def test_the_head_learns_twice_as_fast():

@@ -14,18 +14,19 @@ by linear logits h that start at logit π̂_j. A network that has seen a row's o
 what other rows expect is not. So after each epoch β and δ are fitted that make e_j·σ(β·h_ij + δ), e_j = ρ_j/π̂_j, most
 like s̃_ij (`fit_scale`); but of pictures, where s̃ comes from features that the network has long improved, β = 1 and
 δ = 0. Of each row one label is shown, so its claims e_j·σ(x_ij) should come to the same in all rows; logits that do not
-know of each other are told so then (`OneShownHead`):
+know of each other are told so then. Nor is what the models and neighbours know all in the network, which sees it
+through targets half of which are thrown: of a new row they are asked too (`onepos.crossfit.Advisers`), and count for
+half (`OneShownHead`):
 
-    x_ij = β·h_ij + δ,    g_ij = x_ij − log(N_i/N̄) − log(κ̂/κ₀)
+    x_ij = β·h_ij + δ,    g_ij = ½·[ x_ij − log(N_i/N̄) ] + ½·logit(s̃_ij/e_j)
 
 N_i is the size of all claims of row i, N̄ its geometric mean. σ(g) is a probability that the label is there, not that it
 is shown: a threshold of one half needs no choosing. κ̂ = Σπ̂ is the number of labels per row, which single positives
-leave open within an interval from κ₋ on. Decisions are taken with κ₀ = κ̂·(κ₋/κ̂)^(1/κ̂²): where rows have little more
-than one label, AN is nearly right and too many labels are the dearer mistake. If κ is open within a factor of five,
-κ₀ = max(√κ₋, T³/5), at most κ̂: the root is half of the way from κ₋ to AN, and T, how many labels of a row are nearly as
-likely as its likeliest, tells rows of many labels from rows that are not understood. That lowers all logits by a
-constant and changes no ranking. In place of the two terms of Eq. (8) stands one proper loss; docs/theory.md says of
-what.
+leave open within an interval from κ₋ on. If that is a factor of five, decisions are taken with κ₀ = max(√κ₋, T³/5) in
+place of κ̂, if that is less: the root is half of the way from κ₋ to AN, and T, how many labels of a row are nearly as
+likely as its likeliest, tells rows of many labels from rows that are not understood. The first half of g is then lower by
+log(κ̂/κ₀), and s̃ in the second smaller by κ₀/κ̂. In place of the two terms of Eq. (8) stands one proper loss;
+docs/theory.md says of what.
 
 References:
     The class-prior-induced risk of the CRISP paper, Eq. (8), and its priors, Eq. (2), are what this starts from.
@@ -40,7 +41,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onepos.crossfit import cross_fit
 from onepos.heads import OneShownHead
@@ -83,21 +84,24 @@ class CRISPPlus(Method):
     Args:
         alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone.
         cardinality: Mean number of labels per row, where it is known; otherwise estimated.
+        trust: Share of models and neighbours in the logits of a new row. With 0 the network predicts alone, and the
+            model holds no training rows; with more it holds those whose label is known, in half precision. Pictures
+            trained end to end are predicted by the network alone.
     """
 
     entry = "head.linear"
+    structural = frozenset({"trust"})
     head: OneShownHead
     target: Tensor  # l̃, (n, c)
     row_factor: Tensor  # √(m_i/m̄), (n, 1)
     weight: Tensor  # w_j, (c,)
     witnesses: Tensor  # positions of the rows that tell β and δ, (w,)
     expected: Tensor  # s̃ of these rows, (w, c)
-    caution: Tensor  # log(κ̂/κ₀), ()
     prior_interval: Tensor  # (c, 2)
 
-    def __init__(self, alpha: float = 0.5, cardinality: float | None = None) -> None:
+    def __init__(self, alpha: float = 0.5, cardinality: float | None = None, trust: float = 0.5) -> None:
         super().__init__()
-        self.alpha, self.cardinality = alpha, cardinality
+        self.alpha, self.cardinality, self.trust = alpha, cardinality, trust
 
     @property
     def privileged(self) -> frozenset[str]:  # type: ignore[override]
@@ -115,8 +119,10 @@ class CRISPPlus(Method):
 
     def setup(self, train: TrainView) -> None:
         """Ask the other rows, estimate the priors, start the head there."""
-        if not (isinstance(self.alpha, Real) and 0 <= self.alpha <= 1):
-            raise ValueError(f"alpha must lie between 0 and 1; got {self.alpha!r}. The default is 0.5.")
+        for name in ("alpha", "trust"):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) and 0 <= value <= 1):
+                raise ValueError(f"{name} must lie between 0 and 1; got {value!r}. The default is 0.5.")
         if self.cardinality is not None and not (isinstance(self.cardinality, Real) and self.cardinality >= 1):
             raise ValueError(
                 "cardinality, the mean number of labels per row, must be a number of at least 1; got "
@@ -147,10 +153,16 @@ class CRISPPlus(Method):
         witnesses = torch.arange(n_witnesses, device=device) * train.n_samples // n_witnesses
         self.register_buffer("witnesses", witnesses, persistent=False)
         self.register_buffer("expected", expected[witnesses], persistent=False)
-        self.register_buffer("caution", torch.tensor(_caution(estimate, fit.probability), device=device))
         self.head.propensity = (share / prior).nan_to_num(1.0)  # a label never shown: AN
-        self.head.level = -self.caution
+        self.head.caution = torch.tensor(_caution(estimate, fit.probability), device=device)
+        self.head.trust = torch.tensor(float(self.trust), device=device)
         self.head.start_at(torch.logit(prior.nan_to_num(0.0).clamp(0.5 / (train.n_samples + 1), 0.95)), 1.0)
+
+    def make_advisers(self, train: TrainView) -> nn.Module | None:
+        """Those who were asked about the training rows."""
+        if not (train.is_tabular and self.trust):
+            return None
+        return cross_fit(_describe(train), train.observed).advisers
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """The propensity likelihood of the targets: a weighted sum over the labels, a mean over the rows."""
@@ -167,7 +179,7 @@ class CRISPPlus(Method):
         if train.is_tabular:
             shown = head.propensity.clamp(max=1.0)
             head.slope, head.shift = fit_scale(free, self.expected, shown, head.slope, head.shift)
-        head.level = head.log_claims(free).mean() - self.caution
+        head.level = head.log_claims(free).mean()
 
     def lr_factor(self, name: str) -> float:
         """The head learns twice as fast: targets of which half the noise is gone bear more steps before it overfits."""
@@ -187,14 +199,12 @@ def _weights(share: Tensor, n_rows: int) -> Tensor:
 
 
 def _caution(estimate: PriorEstimate, probability: Tensor) -> float:
-    """log(κ̂/κ₀): how much decisions keep to the low end of κ's interval, or where κ is open below it."""
+    """log(κ̂/κ₀): by how much decisions keep below κ̂ where κ is open."""
     low, high = estimate.cardinality_interval
-    if high <= low or estimate.cardinality <= low:  # told, so that the two differ by rounding alone; or too low itself
+    if not estimate.warning or high <= low:  # told, so that the two differ by rounding alone
         return 0.0
-    if estimate.warning:
-        near_ties = count_near_ties(probability.cpu().numpy())
-        return max(0.0, math.log(estimate.cardinality / max(math.sqrt(low), near_ties**3 / _TIES)))
-    return math.log(estimate.cardinality / low) / estimate.cardinality**2
+    near_ties = count_near_ties(probability.cpu().numpy())
+    return max(0.0, math.log(estimate.cardinality / max(math.sqrt(low), near_ties**3 / _TIES)))
 
 
 def _describe(train: TrainView) -> Tensor:
