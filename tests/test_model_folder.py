@@ -1,5 +1,7 @@
 """A saved model: the same predictions back, no pickle, and a reason for every refusal."""
 
+import copy
+import hashlib
 import json
 import shutil
 
@@ -7,9 +9,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import nn
 
-from onepos import CRISP, SinglePositiveClassifier
+from onepos import CRISP, CRISPPlus, SinglePositiveClassifier
 from onepos.methods import AN
 
 
@@ -57,6 +61,46 @@ def test_unknown_prior_survives(toy, tmp_path):
         SinglePositiveClassifier(epochs=4).fit(X, observed).save(tmp_path)
     assert json.loads((tmp_path / "model.json").read_text())["class_prior"][1] is None
     assert np.isnan(SinglePositiveClassifier.load(tmp_path).class_prior_[1])
+
+
+class TestAdvisers:
+    """A model that asks others about new rows takes them along."""
+
+    @pytest.fixture
+    def advised(self, toy, short_cross_fit):
+        X, Y, observed = toy
+        return SinglePositiveClassifier(CRISPPlus(cardinality=1.5), epochs=2).fit(X, observed, validation=(X, Y))
+
+    def test_round_trip(self, advised, toy, tmp_path):
+        advised.save(tmp_path)
+        twin = SinglePositiveClassifier.load(tmp_path)
+        np.testing.assert_array_equal(twin.decision_function(toy[0]), advised.decision_function(toy[0]))
+        clone = copy.deepcopy(advised)
+        np.testing.assert_array_equal(clone.decision_function(toy[0]), advised.decision_function(toy[0]))
+
+    def test_without_trust_no_row_is_kept(self, toy, tmp_path, short_cross_fit):
+        X, _, observed = toy
+        SinglePositiveClassifier(CRISPPlus(cardinality=1.5, trust=0.0), epochs=1).fit(X, observed).save(tmp_path)
+        with safe_open(tmp_path / "model.safetensors", "pt") as tensors:
+            shapes = {tuple(tensors.get_tensor(name).shape) for name in tensors.keys()}  # noqa: SIM118
+        assert not any(len(X) in shape for shape in shapes)
+
+    @pytest.mark.parametrize("change", ["label", "features", "missing"])
+    def test_tensors_that_do_not_fit_are_refused(self, change, advised, tmp_path):
+        advised.save(tmp_path)
+        tensors = load_file(tmp_path / "model.safetensors")
+        if change == "label":
+            tensors["network.2.label"] += 100
+        elif change == "features":
+            tensors["network.2.features"] = tensors["network.2.features"][:, :-1].contiguous()
+        else:
+            del tensors["network.2.share"]
+        save_file(tensors, tmp_path / "model.safetensors")
+        facts = json.loads((tmp_path / "model.json").read_text())
+        facts["sha256"] = hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
+        (tmp_path / "model.json").write_text(json.dumps(facts))
+        with pytest.raises(ValueError, match=r"its parts do not fit together .*advisers must"):
+            SinglePositiveClassifier.load(tmp_path)
 
 
 class OwnMethod(AN):

@@ -373,6 +373,38 @@ def test_scaled_to_an_opinion_that_knows_more_or_less():
     assert scale(shown, coarse)[0] < 0.8 * scale(shown, shown)[0]
 
 
+def test_two_opinions_averaged_in_logits_cost_no_more_than_on_average():
+    """Cross-entropy with y, for any two; and of errors that are independent half the variance is left."""
+    rng = np.random.default_rng(0)
+    world = Population.random(50, 4, concentration=0.5)
+    truth = np.log(world.present / (1 - world.present))
+
+    def cost(logits):
+        return np.mean(np.logaddexp(0, logits) - world.present * logits)
+
+    for scale in (0.1, 1.0, 5.0):
+        first, second = truth + scale * rng.normal(size=truth.shape), truth + scale * rng.normal(size=truth.shape)
+        assert cost((first + second) / 2) <= (cost(first) + cost(second)) / 2
+    errors = rng.normal(size=(2, 400, *truth.shape))
+    halves = [np.mean([cost(truth + 0.3 * e) for e in one]) - cost(truth) for one in (errors[0], errors.mean(0))]
+    assert abs(halves[1] / halves[0] - 0.5) < 0.02
+
+
+def test_the_calmer_order_for_coverage_is_that_of_the_draw():
+    """A label that comes alone, or two that come together and are likelier."""
+    world = Population.of(3, {(0,): 0.4, (1, 2): 0.6})
+    there, shown = world.present[0], world.shown[0]
+    assert there.argmax() > 0 == shown.argmax()
+
+    def score(scores):
+        found = [(p, evaluate(y[None], scores[None])) for p, y in zip(world.chance[0], world.sets, strict=True) if p]
+        return {name: sum(p * each[name] for p, each in found) for name in ("coverage", "ranking_loss")}
+
+    by_presence, by_draw = score(there - [0, 0, 1e-6]), score(shown - [0, 0, 1e-6])
+    assert by_presence["ranking_loss"] < by_draw["ranking_loss"]
+    assert by_presence["coverage"] > by_draw["coverage"]
+
+
 def test_nn_pu_is_least_where_the_propensity_likelihood_is():
     people = Population.random(seed=1, concentration=1)
     e = people.frequency / people.prior

@@ -1,16 +1,21 @@
 """The loop: what it promises beyond the laws of the contract."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from onepos.heads import LinearHead
 from onepos.losses import assume_negative
 from onepos.method import Method
 from onepos.methods import AN, CRISP
+from onepos.metrics import average_precision
 from onepos.runtime import Direct, choose_device, open_runtime, seeded
 from onepos.samples import as_samples
-from onepos.training import Learner, Plan, Validation, predict_logits, train
+from onepos.stacking import Task, train_many
+from onepos.training import Learner, Network, Plan, Validation, predict_logits, train
 
 
 def go(method, toy, plan, **options):
@@ -41,6 +46,90 @@ def test_a_label_nobody_observed_starts_low_but_finite(toy):
     learner, _ = go(AN(), (X, Y, observed), plan(lr=0.0, epochs=1))
     assert learner.method.head.bias.argmin() == 1
     assert torch.isfinite(learner.method.head.bias).all()
+
+
+class TestAdvisers:
+    """Models beside the network that never change: here they say what the first four features of a row are."""
+
+    @pytest.fixture
+    def asked(self):
+        return []
+
+    @pytest.fixture
+    def advised(self, asked):
+        class Head(LinearHead):
+            def forward(self, features, advice=None):
+                return super().forward(features) + (0 if advice is None else 10 * advice)
+
+        class First(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("weight", torch.eye(8, 4))
+
+            def forward(self, rows):
+                return rows @ self.weight
+
+            def about(self, rows):
+                asked.append(len(rows))
+                return self(rows) + 1 if len(rows) == 60 else self(rows)
+
+        class Advised(AN):
+            def make_head(self, n_features, n_labels):
+                return Head(n_features, n_labels)
+
+            def make_advisers(self, train):
+                assert torch.equal(train.observed.sum(1), torch.ones(60)), "after setup, with all rows in view"
+                return First()
+
+        return Advised()
+
+    def test_logits_are_those_of_both(self, advised, toy):
+        learner, _ = go(advised, toy, plan())
+        rows = torch.tensor(toy[0][:7], dtype=torch.float32)
+        expected = nn.functional.linear(rows, advised.head.weight, advised.head.bias) + 10 * rows[:, :4]
+        torch.testing.assert_close(learner.logits(rows), expected)
+        torch.testing.assert_close(predict_logits(learner, as_samples(toy[0][:7])), expected)
+        network = Network(learner.backbone, advised.head, learner.advisers)
+        torch.testing.assert_close(network(rows), expected)
+        of_training_rows = predict_logits(learner, as_samples(toy[0]))[:7]
+        torch.testing.assert_close(of_training_rows, expected + 10)  # by `about`, which knows them
+
+    def test_the_epoch_is_chosen_with_them(self, advised, toy):
+        X, Y, observed = toy
+        held_out = Validation(as_samples(X[:40]), Y[:40], True)
+        learner, history = go(advised, toy, plan(), validation=held_out)
+        best = average_precision(Y[:40], predict_logits(learner, as_samples(X[:40])).double().numpy())
+        assert history.validation[history.best_epoch] == pytest.approx(best)
+        alone = Learner(nn.Identity(), AN())
+        assert train(alone, as_samples(X), observed, 8, plan(), validation=held_out).validation != history.validation
+
+    def test_they_are_no_part_of_what_a_training_changes(self, advised, toy, tmp_path):
+        kept = []
+
+        def look(epoch, history):
+            kept.append(torch.load(tmp_path / "file", weights_only=True)["content"]["learner"])
+
+        learner, _ = go(advised, toy, plan(epochs=2), checkpoint=tmp_path / "file", on_epoch=look)
+        assert "advisers.weight" in learner.state_dict()
+        assert not any("advisers" in name for name in kept[0])
+        assert not any("advisers" in name for name, _ in learner.moving_buffers())
+        before = learner.method.head.weight.detach().clone()
+        learner.restore(kept[0])
+        assert not torch.equal(learner.method.head.weight, before)
+
+    def test_a_stack_asks_once_about_each_set_and_gives_what_each_gives_alone(self, advised, toy, asked):
+        X, Y, observed = toy
+        samples, held_out = as_samples(X), Validation(as_samples(X[:40]), Y[:40], True)
+        tasks = [
+            Task(Learner(nn.Identity(), copy.deepcopy(advised)), samples, observed, 8, plan(lr=lr), held_out)
+            for lr in (0.01, 0.02)
+        ]
+        histories = train_many(tasks)
+        assert asked.count(40) == 2  # each of the two has advisers of its own here; 5 epochs ask for no more
+        for task, history in zip(tasks, histories, strict=True):
+            learner, alone = go(copy.deepcopy(advised), toy, task.plan, validation=held_out)
+            np.testing.assert_allclose(history.validation, alone.validation, rtol=1e-6)
+            torch.testing.assert_close(task.learner.method.head.weight, learner.method.head.weight)
 
 
 def test_best_epoch_is_kept(toy):

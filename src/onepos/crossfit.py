@@ -85,8 +85,8 @@ class CrossFit:
     @property
     def nbytes(self) -> int:
         """Memory it takes."""
-        held = () if self.advisers is None else self.advisers.state_dict().values()
-        return self.probability.nbytes + sum(tensor.nbytes for tensor in held)
+        held = [self.probability, *(() if self.advisers is None else self.advisers.buffers())]
+        return sum(tensor.nbytes for tensor in held)
 
 
 class Advisers(nn.Module):
@@ -105,6 +105,22 @@ class Advisers(nn.Module):
         features, opinion: Of the rows that vote, (n, d) and (n, c).
         label, share: What each of them votes for, (n, r), and by how much: 1/r of r labels, 0 where it has fewer.
     """
+
+    mean: Tensor
+    scale: Tensor
+    linear_weight: Tensor
+    linear_bias: Tensor
+    hidden_weight: Tensor
+    hidden_bias: Tensor
+    layered_weight: Tensor
+    layered_bias: Tensor
+    frequency: Tensor
+    first: Tensor
+    second: Tensor
+    features: Tensor
+    opinion: Tensor
+    label: Tensor
+    share: Tensor
 
     def __init__(self, **tensors: Tensor) -> None:
         super().__init__()
@@ -175,12 +191,13 @@ class Advisers(nn.Module):
             torch.softmax(F.linear(hidden, self.layered_weight, self.layered_bias), 1),
         ]
         frequency = self.frequency.expand(len(rows), -1)
-        opinion = sum(w * each for w, each in zip(self.first, [*opinions, frequency], strict=True))
+        opinion = torch.tensordot(self.first, torch.stack([*opinions, frequency]), 1)
         near = F.normalize(rows) @ self.features.to(rows.dtype).T
         near = torch.addmm(near, opinion.sqrt(), self.opinion.to(rows.dtype).T) / 2
-        vote = _count(*near.topk(min(N_NEIGHBOURS, len(self.features))), self.label, self.share, self.frequency.shape[0])
-        mixture = sum(w * each for w, each in zip(self.second, [*opinions, vote, frequency], strict=True))
-        return mixture / mixture.sum(1, keepdim=True)
+        nearest = near.topk(min(N_NEIGHBOURS, len(self.features)))
+        vote = _count(nearest.values, nearest.indices, self.label, self.share, len(self.frequency))
+        mixture = torch.tensordot(self.second, torch.stack([*opinions, vote, frequency]), 1)
+        return F.normalize(mixture, p=1.0)
 
 
 @torch.no_grad()
@@ -253,15 +270,15 @@ def _fit(given: Tensor, target: Tensor, seed: int, advised: bool) -> CrossFit:
 
 def _average(models: list[nn.Sequential], name: str) -> dict[str, Tensor]:
     """Weights of one model whose logits are the means of theirs."""
-    last = [model[-1] for model in models]
-    assert all(isinstance(layer, nn.Linear) for layer in last)
+    layers = [[layer for layer in model if isinstance(layer, nn.Linear)] for model in models]
+    last, n = [each[-1] for each in layers], len(models)
     bias = torch.stack([layer.bias for layer in last]).mean(0)
-    if len(models[0]) == 1:
+    if len(layers[0]) == 1:
         return {f"{name}_weight": torch.stack([layer.weight for layer in last]).mean(0), f"{name}_bias": bias}
     return {
-        "hidden_weight": torch.cat([model[0].weight for model in models]),
-        "hidden_bias": torch.cat([model[0].bias for model in models]),
-        f"{name}_weight": torch.cat([layer.weight for layer in last], 1) / len(models),
+        "hidden_weight": torch.cat([each[0].weight for each in layers]),
+        "hidden_bias": torch.cat([each[0].bias for each in layers]),
+        f"{name}_weight": torch.cat([layer.weight for layer in last], 1) / n,
         f"{name}_bias": bias,
     }
 
@@ -399,7 +416,8 @@ def _vote(rows: Tensor, target: Tensor) -> Tensor:
         cosine = unit[block] @ unit.T
         cosine[:, ~labelled] = -torch.inf
         cosine[torch.arange(len(block), device=rows.device), block] = -torch.inf
-        vote[block] = _count(*cosine.topk(min(N_NEIGHBOURS, n - 1)), label, share, target.shape[1])
+        nearest = cosine.topk(min(N_NEIGHBOURS, n - 1))
+        vote[block] = _count(nearest.values, nearest.indices, label, share, target.shape[1])
     return vote
 
 

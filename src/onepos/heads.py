@@ -59,7 +59,7 @@ class OneShownHead(nn.Module):
     It leaves the order of the labels of a row as it is and moves rows against each other. With r = 1 N is the sum that
     should be 1; `EXPONENT` is a little more, so that the noise of many small claims counts less.
 
-    Others may have an opinion s_j on what is shown, which sums to 1 (`onepos.crossfit.Advisers`). Then what comes out is
+    Others may have an opinion s_j on what is shown (`onepos.crossfit.Advisers`), which sums to 1. Then it is
 
         (1 − trust)·g_j + trust·logit(s_j·exp(−caution)/e_j)
 

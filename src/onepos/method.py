@@ -21,6 +21,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
+from onepos.crossfit import Advisers
 from onepos.heads import LinearHead
 from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
@@ -145,11 +146,10 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     def setup(self, train: TrainView) -> None:
         """Once, before training: declare parameters and buffers. By default there is nothing to remember."""
 
-    def make_advisers(self, train: TrainView) -> nn.Module | None:
+    def make_advisers(self, train: TrainView) -> Advisers | None:
         """Models that are asked about rows beside the network, made after `setup` and never changed; None for none.
 
-        Called with rows (B, d) they give what `head` takes as its second argument, (B, c); `about` gives the same for
-        whole sets of rows and may remember it. Only where rows are tabular.
+        Only where rows are tabular. What they say is the second argument of `head`.
         """
         return None
 

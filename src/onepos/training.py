@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from onepos.checkpoint import load_checkpoint, save_checkpoint
+from onepos.crossfit import Advisers
 from onepos.method import Batch, Memory, Method, TrainView
 from onepos.metrics import METRICS
 from onepos.optimizers import LeanAdam
@@ -138,7 +139,7 @@ class Learner(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.method = method
-        self.advisers: nn.Module | None = None
+        self.advisers: Advisers | None = None
         self.frozen = False
         self.compiled: Callable[[Tensor], Tensor] | None = None
 
@@ -314,8 +315,7 @@ def ask_advisers(learner: Learner, samples: Samples) -> Tensor:
     """What they say about all samples, (n, c)."""
     assert learner.advisers is not None
     rows = run_in_steps(lambda rows: rows, samples, next(learner.parameters()).device)
-    advice: Tensor = learner.advisers.about(rows)
-    return advice
+    return learner.advisers.about(rows)
 
 
 @torch.no_grad()

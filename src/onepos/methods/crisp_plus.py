@@ -24,8 +24,8 @@ N_i is the size of all claims of row i, N̄ its geometric mean. σ(g) is a proba
 is shown: a threshold of one half needs no choosing. κ̂ = Σπ̂ is the number of labels per row, which single positives
 leave open within an interval from κ₋ on. If that is a factor of five, decisions are taken with κ₀ = max(√κ₋, T³/5) in
 place of κ̂, if that is less: the root is half of the way from κ₋ to AN, and T, how many labels of a row are nearly as
-likely as its likeliest, tells rows of many labels from rows that are not understood. The first half of g is then lower by
-log(κ̂/κ₀), and s̃ in the second smaller by κ₀/κ̂. In place of the two terms of Eq. (8) stands one proper loss;
+likely as its likeliest, tells rows of many labels from rows that are not understood. The first half of g is then lower
+by log(κ̂/κ₀), and s̃ in the second smaller by κ₀/κ̂. In place of the two terms of Eq. (8) stands one proper loss;
 docs/theory.md says of what.
 
 References:
@@ -41,9 +41,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from onepos.crossfit import cross_fit
+from onepos.crossfit import Advisers, cross_fit
 from onepos.heads import OneShownHead
 from onepos.likelihoods import fit_scale, propensity_likelihood
 from onepos.method import Batch, Method, TrainView
@@ -121,7 +121,7 @@ class CRISPPlus(Method):
         """Ask the other rows, estimate the priors, start the head there."""
         for name in ("alpha", "trust"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and 0 <= value <= 1):
+            if not (isinstance(value, Real) and 0 <= float(value) <= 1):
                 raise ValueError(f"{name} must lie between 0 and 1; got {value!r}. The default is 0.5.")
         if self.cardinality is not None and not (isinstance(self.cardinality, Real) and self.cardinality >= 1):
             raise ValueError(
@@ -158,7 +158,7 @@ class CRISPPlus(Method):
         self.head.trust = torch.tensor(float(self.trust), device=device)
         self.head.start_at(torch.logit(prior.nan_to_num(0.0).clamp(0.5 / (train.n_samples + 1), 0.95)), 1.0)
 
-    def make_advisers(self, train: TrainView) -> nn.Module | None:
+    def make_advisers(self, train: TrainView) -> Advisers | None:
         """Those who were asked about the training rows."""
         if not (train.is_tabular and self.trust):
             return None
