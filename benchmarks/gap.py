@@ -4,9 +4,9 @@
 
 Four rows between the floor and the oracle: CRISP+ as it is; told the mean number of labels per row, `cardinality`; with
 the propensity of each row from its true number of labels besides, √(1/|y|) in place of √max s̃; and with the draw made
-without chance, every label of a row shown in equal parts, y/|y|. What the last still lacks is due to the loss, the
-proportions of the priors and the budget; what lies between the last two is the noise of the draw, which no method can
-tell from the truth by one row alone.
+without chance, every label of a row shown in equal parts, y/|y|. The last is the network alone: those who are asked
+about new rows know one draw only. What it still lacks is due to the loss, the proportions of the priors and the budget;
+what lies between the last two is the noise of the draw, which no method can tell from the truth by one row alone.
 
 The last column is the Hamming loss at the one threshold that is best for the test rows themselves, and its share of the
 same way as in the column before: no better decision can be had from these logits by any number of labels per row.
@@ -81,9 +81,12 @@ class ToldRows(Told):
 
 
 class ToldFair(ToldRows):
-    """Of whose rows every label is shown in equal parts."""
+    """Of whose rows every label is shown in equal parts; nobody is asked about new ones."""
 
     fair = True
+
+    def make_advisers(self, train: TrainView) -> None:
+        """None."""
 
 
 KINDS: dict[str, Callable[[], Method]] = {

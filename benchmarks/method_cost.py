@@ -3,7 +3,8 @@
     python benchmarks/method_cost.py [--data delicious] [--methods an,crisp,crisp-plus] [--batch 32] [--rounds 2]
 
 MLP-256 on one thread of the CPU. Shown is the best epoch of some rounds taken in turn, after a warm-up that the method
-may have, the seconds before the first epoch, and what the method holds beside the network.
+may have, the seconds before the first epoch, how long a thousand rows take to predict, and what is held beside the
+network: by the method during the training, and by its advisers, where it has some, for good.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ HIDDEN, EPOCHS = 256, 2
 
 @dataclass
 class Cost:
-    """Of one training: seconds before the first epoch, of the best epoch, and bytes of the method's buffers."""
+    """Of one training: seconds before the first epoch, of the best epoch and of a prediction; bytes held."""
 
     before: float
     epoch: float
-    nbytes: int
+    predict: float
+    during: int
+    after: int
 
 
 def measure(samples: Samples, observed: np.ndarray, n_features: int, name: str, batch_size: int) -> Cost:
@@ -45,7 +48,14 @@ def measure(samples: Samples, observed: np.ndarray, n_features: int, name: str, 
     began = time.perf_counter()
     history = train(learner, samples, observed, HIDDEN, Plan(EPOCHS + warmup, batch_size, device="cpu"))
     before = time.perf_counter() - began - sum(history.seconds)
-    return Cost(before, min(history.seconds[warmup:]), sum(buffer.nbytes for buffer in method.buffers()))
+    thousand = samples.rows(torch.arange(min(1000, len(samples))))
+    began = time.perf_counter()
+    with torch.no_grad():
+        learner.logits(thousand)
+    predict = time.perf_counter() - began
+    after = sum(buffer.nbytes for buffer in learner.advisers.buffers()) if learner.advisers else 0
+    during = sum(buffer.nbytes for buffer in method.buffers())
+    return Cost(before, min(history.seconds[warmup:]), predict, during, after)
 
 
 def main() -> None:
@@ -70,12 +80,14 @@ def main() -> None:
         for name in names:
             costs[name].append(measure(samples, observed, data.n_features, name, options.batch))
     floor = min(cost.epoch for cost in costs["an"])
-    print("| method | ms per epoch | times AN | s before them, at first and again | MB held |\n|---|---|---|---|---|")
+    titles = ("method", "ms per epoch", "times AN", "s before them, at first and again", "ms to predict 1 000 rows")
+    print("| " + " | ".join([*titles, "MB held in training", "MB held for good"]) + " |\n" + "|---" * 7 + "|")
     for name, found in costs.items():
         epoch = min(cost.epoch for cost in found)
         before = f"{found[0].before:.1f}, {min(cost.before for cost in found):.1f}"
-        held = f"{found[0].nbytes / 1e6:.1f}"
-        print(f"| {name} | {1e3 * epoch:.0f} | {epoch / floor:.2f} | {before} | {held} |")
+        predict = 1e3 * min(cost.predict for cost in found)
+        held = f"{found[0].during / 1e6:.1f} | {found[0].after / 1e6:.1f}"
+        print(f"| {name} | {1e3 * epoch:.0f} | {epoch / floor:.2f} | {before} | {predict:.0f} | {held} |")
 
 
 if __name__ == "__main__":

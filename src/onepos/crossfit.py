@@ -161,6 +161,11 @@ class Advisers(nn.Module):
             raise RuntimeError(f"advisers must vote for labels 0 to {c - 1}")
         return cls(**tensors)
 
+    @property
+    def n_rows(self) -> int:
+        """Rows that vote."""
+        return len(self.features)
+
     def forward(self, rows: Tensor) -> Tensor:
         """Chances of being shown, (B, c), of rows (B, d); they sum to 1."""
         held = max(1, _BLOCK // len(self.features))

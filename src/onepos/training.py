@@ -183,8 +183,13 @@ def is_advice(name: str) -> bool:
 class Network(nn.Sequential):
     """What is left of a learner for prediction: backbone and head, and advisers where there are some; rows → logits."""
 
-    def __init__(self, backbone: nn.Module, head: nn.Module, advisers: nn.Module | None = None) -> None:
+    def __init__(self, backbone: nn.Module, head: nn.Module, advisers: Advisers | None = None) -> None:
         super().__init__(backbone, head, *(() if advisers is None else (advisers,)))
+
+    @property
+    def n_rows_held(self) -> int:
+        """Training rows that it asks about new ones."""
+        return sum(each.n_rows for each in self if isinstance(each, Advisers))
 
     def forward(self, rows: Tensor) -> Tensor:
         """Logits (B, c)."""

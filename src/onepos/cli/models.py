@@ -309,7 +309,8 @@ def _show_fit(model: SinglePositiveClassifier, observed: Any, out: Path, quiet: 
     print(
         f"\nkept epoch {history.best_epoch + 1} of {len(history.loss)}" + (f", validation {best:.4f}" if best else "")
     )
-    print(f"model: {out}")
+    n_rows = model.network_.n_rows_held
+    print(f"model: {out}" + (f", with {n_rows} training rows, which it asks about new ones" if n_rows else ""))
 
 
 def _check_model_folder(path: Path) -> None:
