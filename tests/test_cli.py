@@ -42,7 +42,8 @@ class TestFitPredictEvaluate:
         code, out, _ = run("fit", "single.csv", "--label", "tag", "--epochs", 4, "--out", "model")
         assert code == 0
         assert "kept epoch 4 of 4" in out
-        assert "model: model" in out
+        n_rows = len(pd.read_csv(table / "single.csv"))
+        assert f"model: model, with {n_rows} training rows, which it asks about new ones" in out
         assert "eight" in out
         code, out, _ = run("predict", "model", "new.csv")
         assert code == 0
