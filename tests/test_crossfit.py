@@ -256,11 +256,14 @@ class TestAdvisers:
         asked = []
         monkeypatch.setattr(advisers, "_ask", lambda part: asked.append(len(part)) or torch.zeros(len(part), 3))
         advisers.about(rows)
-        for n in (10, 11, 12, 13, 13, 10):  # the fifth set was the first to be forgotten
+        for n in (10, 11, 12, 12, 10):  # four sets: the first is forgotten
             advisers.about(rows[:n])
-        assert asked == [10, 11, 12, 13]
+        assert asked == [10, 11, 12]
         advisers.about(rows)
-        assert asked == [10, 11, 12, 13, 60]
+        assert asked == [10, 11, 12, 60]
+        for n in range(5, 15):
+            fit.advisers.about(rows[:n])
+        assert torch.equal(fit.advisers.about(rows), fit.probability), "never of their own rows"
 
     def test_double_precision(self, case):
         rows, _, fit = case

@@ -55,8 +55,8 @@ _BLOCK = 1 << 24
 # by what went into them, as many as take this many bytes.
 _KEPT = 1 << 29
 
-# Sets of rows of which advisers remember what they said: training, validation and test rows of a run, and one more.
-_REMEMBERED = 4
+# Sets of rows beside their own of which advisers remember what they said: validation and test rows, and one more.
+_REMEMBERED = 3
 
 _recent: OrderedDict[str, CrossFit] = OrderedDict()
 
@@ -126,7 +126,8 @@ class Advisers(nn.Module):
         super().__init__()
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor)
-        self._known: OrderedDict[str, Tensor] = OrderedDict()
+        self._own: dict[str, Tensor] = {}
+        self._said: OrderedDict[str, Tensor] = OrderedDict()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Advisers:
         """A copy that remembers nothing."""
@@ -177,16 +178,18 @@ class Advisers(nn.Module):
         Of the very rows that they learnt from it is what those said who had not seen them.
         """
         name = _digest(rows)
-        if name not in self._known:
-            self._known[name] = self(rows)
-        self._known.move_to_end(name)
-        while len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-        return self._known[name].to(rows.device)
+        if name in self._own:
+            return self._own[name].to(rows.device)
+        if name not in self._said:
+            self._said[name] = self(rows)
+        self._said.move_to_end(name)
+        while len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
+        return self._said[name].to(rows.device)
 
-    def remember(self, rows: Tensor, opinion: Tensor) -> None:
-        """What is to be said about these rows, (n, c)."""
-        self._known[_digest(rows)] = opinion
+    def learnt_from(self, rows: Tensor, opinion: Tensor) -> None:
+        """These are their own rows, and what those say of each who have not seen it, (n, c)."""
+        self._own = {_digest(rows): opinion}
 
     def _ask(self, rows: Tensor) -> Tensor:
         rows = _standardise(rows, self.mean, self.scale)
@@ -269,7 +272,7 @@ def _fit(given: Tensor, target: Tensor, seed: int, advised: bool) -> CrossFit:
         **_average(linear_models, "linear"),
         **_average(layered_models, "layered"),
     )
-    advisers.remember(given, mixture)
+    advisers.learnt_from(given, mixture)
     return CrossFit(mixture, second, cross_entropy, advisers)
 
 
