@@ -159,7 +159,8 @@ class Learner(nn.Module):
 
     def logits(self, rows: Tensor) -> Tensor:
         """Prediction is the same for every method: the head of the backbone, and advisers where it has them."""
-        logits: Tensor = self.method(self.embed(rows), None if self.advisers is None else self.advisers(rows))
+        advice = () if self.advisers is None else (self.advisers(rows),)
+        logits: Tensor = self.method(self.embed(rows), *advice)
         return logits
 
     def moving_state(self) -> dict[str, Tensor]:
