@@ -61,7 +61,7 @@ class OneShownHead(nn.Module):
 
     Others may have an opinion s_j on what is shown (`onepos.crossfit.Advisers`), which sums to 1. Then it is
 
-        (1 − trust)·g_j + trust·logit(s_j·exp(−caution)/e_j)
+        (1 − trust)·g_j + trust·logit(shown·s_j·exp(−caution)/e_j)
 
     Args:
         n_features: Width of the features.
@@ -74,6 +74,7 @@ class OneShownHead(nn.Module):
         level: (); the mean of log N over many rows keeps the logits where they are on average.
         caution: (); by how much all logits are lowered, or the logarithms of what others say.
         trust: (); share of the others in the logits, where they are asked.
+        shown: (); how many labels a row shows on average: e counts them all, s the chance to be one of them.
     """
 
     EXPONENT = 1.25
@@ -84,6 +85,7 @@ class OneShownHead(nn.Module):
     level: Tensor
     caution: Tensor
     trust: Tensor
+    shown: Tensor
 
     def __init__(self, n_features: int, n_labels: int) -> None:
         super().__init__()
@@ -94,6 +96,7 @@ class OneShownHead(nn.Module):
         self.register_buffer("level", torch.zeros(()))
         self.register_buffer("caution", torch.zeros(()))
         self.register_buffer("trust", torch.full((), 0.5))
+        self.register_buffer("shown", torch.ones(()))
 
     def forward(self, features: Tensor, advice: Tensor | None = None) -> Tensor:
         """Logits, (B, c); with what others say is shown, (B, c), those of both."""
@@ -101,7 +104,7 @@ class OneShownHead(nn.Module):
         logits = self.scale(free) - self.log_claims(free).unsqueeze(-1) + (self.level - self.caution)
         if advice is None:
             return logits
-        there = advice * torch.exp(-self.caution) / self.propensity.clamp(max=1.0)
+        there = advice * (self.shown * torch.exp(-self.caution)) / self.propensity.clamp(max=1.0)
         return torch.lerp(logits, torch.logit(there.clamp(self._UNLIKELY, self._CERTAIN)), self.trust)
 
     def free(self, features: Tensor) -> Tensor:

@@ -358,11 +358,7 @@ class _Stack:
         """What the advisers of each run say about its samples, (n, c) each; None where there are no advisers."""
         if self.learners[0].advisers is None:
             return None
-        asked: dict[tuple[int, int], Tensor] = {}
-        for learner, samples in zip(self.learners, sets, strict=True):
-            key = id(learner.advisers), id(samples)
-            asked[key] = asked[key] if key in asked else ask_advisers(learner, samples)
-        return [asked[id(learner.advisers), id(samples)] for learner, samples in zip(self.learners, sets, strict=True)]
+        return [ask_advisers(learner, samples) for learner, samples in zip(self.learners, sets, strict=True)]
 
     def _diverged(self, k: int) -> bool:
         return bool(self.histories[k].loss) and not math.isfinite(self.histories[k].loss[-1])

@@ -310,10 +310,8 @@ def predict_logits(learner: Learner, samples: Samples, precision: Precision = nu
     """
     if learner.advisers is None:
         return _pass(learner, samples, learner.logits, precision)
-    features = _pass(learner, samples, learner.embed, precision)
-    with torch.no_grad():
-        logits: Tensor = learner.method(features, ask_advisers(learner, samples))
-    return logits
+    advice = ask_advisers(learner, samples)
+    return _pass(learner, samples, learner.embed, precision, then=lambda features: learner.method(features, advice))
 
 
 @torch.no_grad()
@@ -512,12 +510,17 @@ def _pass(
     output: Callable[[Tensor], Tensor],
     precision: Precision = nullcontext,
     asked: Tensor | None = None,
+    then: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """`output` of all rows, or those asked for, in full precision, with the learner in evaluation mode meanwhile."""
+    """`output` of all rows, or those asked for, and what is `then` made of it, in full precision.
+
+    The learner is in evaluation mode meanwhile.
+    """
     was_training = learner.training
     learner.eval()
-    with precision():
+    with torch.no_grad(), precision():
         result = run_in_steps(output, samples, next(learner.parameters()).device, asked)
+        result = result if then is None else then(result)
     learner.train(was_training)
     return result.float() if result.dtype == torch.bfloat16 else result
 

@@ -392,6 +392,20 @@ def test_a_new_row_is_put_to_those_who_were_asked_before(case):
             assert math.isclose(both[i, j].item(), expected, abs_tol=1e-3)
 
 
+def test_advisers_count_all_that_a_row_shows():
+    """Two labels of every row, all of them shown: of a new row both are there, by the network and by the advisers."""
+    rng = np.random.default_rng(2)
+    X, kind = rng.normal(size=(120, 2)), np.arange(120) % 2
+    rows = torch.tensor(X + 4 * np.eye(2)[kind], dtype=torch.float32)
+    observed = torch.tensor(np.repeat(np.eye(2)[kind], 2, axis=1), dtype=torch.float32)
+    method = set_up(CRISPPlus(cardinality=2.0, trust=1.0), rows, observed)
+    assert method.head.shown == 2
+    advisers = method.make_advisers(view_of(rows, observed))
+    found = torch.sigmoid(method(rows, advisers(rows)))
+    assert (found[observed == 1] > 0.5).float().mean() > 0.9
+    assert (found[observed == 0] < 0.5).float().mean() > 0.9
+
+
 def test_without_trust_nobody_is_asked(case):
     rows, observed = case
     assert set_up(CRISPPlus(trust=0.0), rows, observed).make_advisers(view_of(rows, observed)) is None

@@ -79,7 +79,7 @@ class CRISPPlus(Method):
     each, whatever the network.
 
     Rows may show none, one or several labels. Of one that shows none the target is s̃ alone; of one that shows r labels
-    r·s̃ stands for s̃.
+    r·s̃ stands for s̃, of a new row r·s̃ with the mean r.
 
     Args:
         alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone.
@@ -141,7 +141,8 @@ class CRISPPlus(Method):
         n_shown = observed.sum(1, keepdim=True)
         alpha = torch.where(n_shown > 0, self.alpha, 1.0)
         expected = (n_shown.clamp(min=1) * fit.probability.to(observed)).clamp(max=1)
-        share = observed.sum(0) / (n_shown > 0).sum().clamp(min=1)
+        n_showing = (n_shown > 0).sum().clamp(min=1)
+        share = observed.sum(0) / n_showing
         self.register_buffer("class_prior", prior)
         self.register_buffer("prior_interval", torch.as_tensor(interval, dtype=torch.float32, device=device))
         # What follows from the data row by row is not saved: it would be most of a checkpoint.
@@ -156,6 +157,7 @@ class CRISPPlus(Method):
         self.head.propensity = (share / prior).nan_to_num(1.0)  # a label never shown: AN
         self.head.caution = torch.tensor(_caution(estimate, fit.probability), device=device)
         self.head.trust = torch.tensor(float(self.trust), device=device)
+        self.head.shown = observed.sum() / n_showing
         self.head.start_at(torch.logit(prior.nan_to_num(0.0).clamp(0.5 / (train.n_samples + 1), 0.95)), 1.0)
 
     def make_advisers(self, train: TrainView) -> Advisers | None:
@@ -200,9 +202,9 @@ def _weights(share: Tensor, n_rows: int) -> Tensor:
 
 def _caution(estimate: PriorEstimate, probability: Tensor) -> float:
     """log(κ̂/κ₀): by how much decisions keep below κ̂ where κ is open."""
-    low, high = estimate.cardinality_interval
-    if not estimate.warning or high <= low:  # told, so that the two differ by rounding alone
+    if not estimate.warning:
         return 0.0
+    low, _ = estimate.cardinality_interval
     near_ties = count_near_ties(probability.cpu().numpy())
     return max(0.0, math.log(estimate.cardinality / max(math.sqrt(low), near_ties**3 / _TIES)))
 
