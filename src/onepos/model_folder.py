@@ -84,7 +84,7 @@ def load_model(
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(
             f"{folder} must hold a model written by onepos; its parts do not fit together ({error}). "
-            "Save the model again."
+            "If an earlier onepos wrote it, fit it again; otherwise save it again."
         ) from error
 
 
