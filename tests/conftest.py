@@ -27,8 +27,8 @@ def toy():
 def short_cross_fit(monkeypatch):
     """Two epochs in place of sixty, for tests that ask for many fits and not for good ones."""
     for name, value in {"_MOST_EPOCHS": 2, "_MOST_STEPS": 2, "RATES": {"linear": (1e-3,), "layered": (1e-3,)}}.items():
-        monkeypatch.setattr(f"onepos.crossfit.{name}", value)
-    monkeypatch.setattr("onepos.crossfit._recent", OrderedDict())
+        monkeypatch.setattr(f"onepos.methods.crossfit.{name}", value)
+    monkeypatch.setattr("onepos.methods.crossfit._recent", OrderedDict())
 
 
 @pytest.fixture

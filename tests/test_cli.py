@@ -232,7 +232,7 @@ class TestFitPredictEvaluate:
         assert set(json.loads(out)["class_prior"]) == set(scenes.label_names)
 
     def test_stopped_and_resumed(self, run, table, monkeypatch):
-        from onepos import training
+        from onepos.training import loop as training
 
         real, calls = training.save_checkpoint, []
 
@@ -288,7 +288,7 @@ class TestPriors:
     @pytest.fixture
     def short(self, monkeypatch):
         """Models of the cross-fit that are quick to train."""
-        from onepos import crossfit
+        from onepos.methods import crossfit
 
         monkeypatch.setattr(crossfit, "_recent", type(crossfit._recent)())
         monkeypatch.setattr(crossfit, "RATES", {"linear": (0.05,), "layered": (0.02,)})
@@ -338,7 +338,7 @@ class TestPriors:
 
 class TestDemo:
     def test_demo_writes_its_report(self, run, tmp_path, monkeypatch):
-        from onepos.benchmark import demo
+        from onepos.bench import demo
 
         monkeypatch.setattr(demo, "digit_scenes", lambda n, random_state: load_dataset("digit-scenes"))
         real = demo.run_demo

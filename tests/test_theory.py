@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy.optimize import root
 
-from onepos.likelihoods import fit_scale, prior_alignment, propensity_likelihood, single_positive_likelihood
-from onepos.losses import nn_pu
+from onepos.methods.likelihoods import fit_scale, prior_alignment, propensity_likelihood, single_positive_likelihood
+from onepos.methods.losses import nn_pu
 from onepos.metrics import evaluate
 from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive

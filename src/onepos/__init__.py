@@ -10,14 +10,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from onepos.crossfit import cross_fit as cross_fit
     from onepos.datasets import DATASETS as DATASETS
     from onepos.datasets import Dataset as Dataset
     from onepos.datasets import load_dataset as load_dataset
     from onepos.estimator import SinglePositiveClassifier as SinglePositiveClassifier
-    from onepos.method import Batch as Batch
-    from onepos.method import Method as Method
-    from onepos.method import TrainView as TrainView
     from onepos.methods import AN as AN
     from onepos.methods import ANLS as ANLS
     from onepos.methods import CRISP as CRISP
@@ -34,6 +30,10 @@ if TYPE_CHECKING:
     from onepos.methods import BoostLU as BoostLU
     from onepos.methods import CRISPPlus as CRISPPlus
     from onepos.methods import LargeLoss as LargeLoss
+    from onepos.methods.base import Batch as Batch
+    from onepos.methods.base import Method as Method
+    from onepos.methods.base import TrainView as TrainView
+    from onepos.methods.crossfit import cross_fit as cross_fit
     from onepos.metrics import METRICS as METRICS
     from onepos.metrics import evaluate as evaluate
     from onepos.priors import PriorEstimate as PriorEstimate
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
     from onepos.protocol import split as split
 
 _ROOMS = {
-    "onepos.crossfit": ("cross_fit",),
+    "onepos.methods.crossfit": ("cross_fit",),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
-    "onepos.method": ("Batch", "Method", "TrainView"),
+    "onepos.methods.base": ("Batch", "Method", "TrainView"),
     "onepos.methods": (
         "AN",
         "ANLS",

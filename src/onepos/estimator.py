@@ -17,14 +17,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from onepos.backbones import make_backbone, n_outputs
 from onepos.images import ImageFiles, ImageTensors
-from onepos.labels import read_full_labels, read_labels
-from onepos.method import Method
-from onepos.methods import make_method
-from onepos.metrics import average_precision
-from onepos.networks import n_image_features
-from onepos.pictures import (
+from onepos.images.inputs import (
     LARGEST,
     SMALLEST,
     OnPictures,
@@ -42,10 +36,14 @@ from onepos.pictures import (
     take_pictures,
     takes_pictures,
 )
+from onepos.images.networks import n_image_features
+from onepos.labels import read_full_labels, read_labels
+from onepos.methods import make_method
+from onepos.methods.base import Method
+from onepos.metrics import average_precision
 from onepos.priors import make_thresholds
-from onepos.runtime import choose_device, seeded
-from onepos.samples import Samples, as_samples, fit_scaling
-from onepos.training import (
+from onepos.training.backbones import make_backbone, n_outputs
+from onepos.training.loop import (
     NETWORK_STREAM,
     History,
     Learner,
@@ -56,6 +54,8 @@ from onepos.training import (
     run_in_steps,
     train,
 )
+from onepos.training.runtime import choose_device, seeded
+from onepos.training.samples import Samples, as_samples, fit_scaling
 
 FloatArray = npt.NDArray[np.float64]
 Indicator = npt.NDArray[np.uint8]
@@ -86,7 +86,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     Args:
         method: A name in METHODS or a Method object; its parameters are reached as `method__alpha`.
         network: For rows "mlp", "linear", "bottleneck" (hidden width = number of labels); for pictures
-            "efficientnet-lite0", "resnet50" or another in `onepos.networks.BACKBONES`; or a torch module from rows or
+            "efficientnet-lite0", "resnet50" or another in `onepos.images.networks.BACKBONES`; or a torch module from rows or
             normalised pictures (B, 3, H, W) to features. Pictures for a module are normalised as its attribute
             `normalisation` says, by default as for ImageNet.
         hidden: Widths of the hidden layers of "mlp".
@@ -213,7 +213,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             validation: (X_val, Y_val) to choose the best epoch by average precision. An indicator with a row of
                 two or more labels counts as fully labelled; a vector, or an indicator with at most one label per
                 row, as single-positive, and the metric is then the mean reciprocal rank of the observed label.
-            checkpoint: A file that lets a stopped fit go on where it was, see `onepos.training.train`.
+            checkpoint: A file that lets a stopped fit go on where it was, see `onepos.training.loop.train`.
             on_epoch: Called after each epoch with its number and the history.
             on_pictures: Called with what is being done, how many pictures are done, and how many there are.
         """

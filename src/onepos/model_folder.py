@@ -14,15 +14,15 @@ import torch
 from torch import nn
 
 from onepos import __version__
-from onepos.backbones import make_backbone, n_outputs
-from onepos.crossfit import Advisers
 from onepos.files import write_atomically
-from onepos.method import Method
+from onepos.images.inputs import LARGEST, SMALLEST, PictureInput, as_normalisation
+from onepos.images.networks import make_image_backbone, n_image_features
 from onepos.methods import METHODS
-from onepos.networks import make_image_backbone, n_image_features
-from onepos.pictures import LARGEST, SMALLEST, PictureInput, as_normalisation
-from onepos.samples import Scaling
-from onepos.training import History, Network
+from onepos.methods.base import Method
+from onepos.methods.crossfit import Advisers
+from onepos.training.backbones import make_backbone, n_outputs
+from onepos.training.loop import History, Network
+from onepos.training.samples import Scaling
 
 if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier

@@ -8,10 +8,10 @@ from torch import nn
 
 from onepos.images import ImageFiles, ImageTensors
 from onepos.images.features import cache_features
+from onepos.images.networks import IMAGENET, UNIT
 from onepos.methods import AN
-from onepos.networks import IMAGENET, UNIT
-from onepos.samples import DenseRows
-from onepos.training import Learner, Plan, predict_logits, train
+from onepos.training.loop import Learner, Plan, predict_logits, train
+from onepos.training.samples import DenseRows
 
 
 class Counting(nn.Module):

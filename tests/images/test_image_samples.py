@@ -4,7 +4,6 @@ import torch
 from PIL import Image
 
 from onepos.datasets import digit_scenes
-from onepos.datasets.images import ImageDataset
 from onepos.datasets.scenes import as_pictures
 from onepos.images import (
     ImageFiles,
@@ -15,7 +14,8 @@ from onepos.images import (
     read_image,
     with_published_protocol,
 )
-from onepos.networks import IMAGENET, UNIT
+from onepos.images.networks import IMAGENET, UNIT
+from onepos.images.readers import ImageDataset
 from onepos.protocol import cole_split, draw_single_positive
 
 

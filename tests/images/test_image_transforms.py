@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from onepos.images import make_views, transforms
-from onepos.networks import IMAGENET, LITE, UNIT
+from onepos.images.networks import IMAGENET, LITE, UNIT
 
 
 def seeded(seed=0):

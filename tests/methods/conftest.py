@@ -7,10 +7,10 @@ from torch import nn
 
 from onepos.datasets.scenes import as_pictures, digit_scenes
 from onepos.images import ImageTensors
-from onepos.method import Batch, TrainView
+from onepos.methods.base import Batch, TrainView
 from onepos.metrics import average_precision
 from onepos.protocol import draw_single_positive
-from onepos.training import Learner, Plan, predict_logits, train
+from onepos.training.loop import Learner, Plan, predict_logits, train
 
 
 @pytest.fixture

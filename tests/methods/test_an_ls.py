@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from onepos.losses import assume_negative
 from onepos.methods.an_ls import ANLS
+from onepos.methods.losses import assume_negative
 
 
 def test_by_hand(prepare, loss_of):

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from onepos import SinglePositiveClassifier
-from onepos.losses import assume_negative
-from onepos.method import Batch, TrainView
 from onepos.methods import METHODS, BoostLU, LargeLoss
+from onepos.methods.base import Batch, TrainView
+from onepos.methods.losses import assume_negative
 
 VARIANTS = {"boostlu+ll-r": "reject", "boostlu+ll-ct": "correct", "boostlu+ll-cp": "permanent"}
 

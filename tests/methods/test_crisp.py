@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from onepos import SinglePositiveClassifier
-from onepos.losses import assume_negative
-from onepos.method import TrainView
 from onepos.methods import CRISP, METHODS
+from onepos.methods.base import TrainView
+from onepos.methods.losses import assume_negative
 from onepos.priors import estimate_priors
-from onepos.samples import as_samples
-from onepos.training import Learner, Plan, train
+from onepos.training.loop import Learner, Plan, train
+from onepos.training.samples import as_samples
 
 
 def sigmoid(x):

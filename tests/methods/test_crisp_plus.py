@@ -9,13 +9,13 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from onepos import crossfit
-from onepos.crossfit import cross_fit
-from onepos.heads import OneShownHead
-from onepos.losses import assume_negative
-from onepos.method import Batch, TrainView
-from onepos.methods import crisp_plus
-from onepos.methods.crisp_plus import CRISPPlus, _caution
+from onepos.methods import crossfit
+from onepos.methods.base import Batch, TrainView
+from onepos.methods.crisp_plus import method as crisp_plus
+from onepos.methods.crisp_plus.method import CRISPPlus, _caution
+from onepos.methods.crossfit import cross_fit
+from onepos.methods.heads import OneShownHead
+from onepos.methods.losses import assume_negative
 from onepos.priors import estimate_priors
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from onepos import SinglePositiveClassifier
-from onepos.losses import assume_negative
-from onepos.method import TrainView
+from onepos.methods.base import TrainView
 from onepos.methods.em import EM
 from onepos.methods.em_apl import EMAPL
+from onepos.methods.losses import assume_negative
 
 
 def view_of(logits, observed, n_epochs=10):

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from onepos.losses import assume_negative
 from onepos.methods.gr import GR
+from onepos.methods.losses import assume_negative
 
 SETTINGS = {
     "w_start": 1.0, "w_end": 3.0, "b_start": -2.0, "b_end": -4.0, "mu_start": 0.5, "mu_end": 0.9,

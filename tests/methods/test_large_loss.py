@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from onepos import SinglePositiveClassifier
-from onepos.losses import assume_negative
-from onepos.method import Batch
+from onepos.methods.base import Batch
 from onepos.methods.large_loss import LargeLoss
+from onepos.methods.losses import assume_negative
 
 VARIANTS = ["reject", "correct", "permanent"]
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from onepos import SinglePositiveClassifier
-from onepos.heads import GaussianHead
-from onepos.losses import assume_negative
-from onepos.method import Batch, TrainView
+from onepos.methods.base import Batch, TrainView
+from onepos.methods.heads import GaussianHead
+from onepos.methods.losses import assume_negative
 from onepos.methods.mime import MIME
 
 

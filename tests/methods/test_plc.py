@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from onepos.losses import assume_negative
-from onepos.method import Batch, TrainView
+from onepos.methods.base import Batch, TrainView
+from onepos.methods.losses import assume_negative
 from onepos.methods.plc import PLC, consistency, contrast
 
 N, LABELS, CHANNELS = 16, 5, 8

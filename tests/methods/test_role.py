@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from onepos import SinglePositiveClassifier
-from onepos.losses import assume_negative
+from onepos.methods.losses import assume_negative
 from onepos.methods.role import ROLE
 
 

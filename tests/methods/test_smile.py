@@ -11,9 +11,9 @@ from scipy import integrate, special, stats
 from torch import nn
 
 from onepos import SinglePositiveClassifier
-from onepos.losses import assume_negative
-from onepos.method import Batch, TrainView
 from onepos.methods import smile
+from onepos.methods.base import Batch, TrainView
+from onepos.methods.losses import assume_negative
 from onepos.methods.smile import SMILE
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from onepos.losses import assume_negative
+from onepos.methods.losses import assume_negative
 from onepos.methods.wan import WAN
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from onepos.benchmark.statistics import Summary
-from onepos.benchmark.store import Store
-from onepos.benchmark.study_file import read_study
+from onepos.bench.statistics import Summary
+from onepos.bench.store import Store
+from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report.compare import (
     Difference,

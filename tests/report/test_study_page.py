@@ -11,15 +11,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from onepos.benchmark.statistics import friedman
-from onepos.benchmark.store import Store
-from onepos.benchmark.study import Selection
-from onepos.benchmark.study_file import read_study
-from onepos.criteria import CRITERIA
+from onepos.bench.statistics import friedman
+from onepos.bench.store import Store
+from onepos.bench.study import Selection
+from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report.canvas import NARROW, WIDE
 from onepos.report.study_figures import budget_chart, critical_difference_diagram
 from onepos.report.study_page import write_report
+from onepos.training.criteria import CRITERIA
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 QUALITY = {"an": 0.3, "crisp": 0.6, "wan": 0.5, "full": 0.8}

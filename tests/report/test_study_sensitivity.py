@@ -9,16 +9,16 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from onepos.benchmark.grid import Axis
-from onepos.benchmark.store import Store
-from onepos.benchmark.study_file import read_study
-from onepos.criteria import CRITERIA
+from onepos.bench.grid import Axis
+from onepos.bench.store import Store
+from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report.canvas import NARROW, WIDE
 from onepos.report.study_curves import value_chart
 from onepos.report.study_page import write_report
 from onepos.report.study_sensitivity import find_rays, make_panel, sensitivity_table
 from onepos.report.study_tables import StudyResults
+from onepos.training.criteria import CRITERIA
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -7,12 +7,12 @@ import math
 from collections import Counter
 
 import pytest
+from crisp_paper.paper import PaperCell, paper_value
 
-from onepos.benchmark.paper import PaperCell, paper_value
-from onepos.benchmark.statistics import Summary
-from onepos.benchmark.store import Store
-from onepos.benchmark.study import Budget, Selection
-from onepos.benchmark.study_file import read_study
+from onepos.bench.statistics import Summary
+from onepos.bench.store import Store
+from onepos.bench.study import Budget, Selection
+from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores

@@ -7,17 +7,17 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from crisp_paper.paper import paper_value
 
-from onepos.benchmark.paper import paper_value
-from onepos.benchmark.store import Store
-from onepos.benchmark.study_file import read_study
-from onepos.criteria import CRITERIA
+from onepos.bench.store import Store
+from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report import study_traces as traced
 from onepos.report.canvas import NARROW, WIDE
 from onepos.report.study_curves import EpochPanel, Names, epoch_chart
 from onepos.report.study_page import write_report
 from onepos.report.study_tables import StudyResults
+from onepos.training.criteria import CRITERIA
 
 N_EPOCHS, N_LABELS = 5, 4
 TRUE = [0.5, 0.2, 0.1, 0.4]

@@ -15,8 +15,8 @@ import typer
 from onepos.cli.console import complain, progress, show_json, show_table
 
 if TYPE_CHECKING:
-    from onepos.benchmark.store import Status, Store
-    from onepos.benchmark.study import Run
+    from onepos.bench.store import Status, Store
+    from onepos.bench.study import Run
 
 bench_app = typer.Typer(
     help="Compare methods fairly: run a study, see how far it is, report it, compare two.",
@@ -55,9 +55,9 @@ def bench_run(
     as_json: Json = False,
 ) -> None:
     """Make the runs of a study that are not yet made; stop and start it as you like, also on several machines."""
-    from onepos.benchmark.runner import check_data, run_study
-    from onepos.benchmark.store import Store
-    from onepos.benchmark.study_file import read_studies
+    from onepos.bench.runner import check_data, run_study
+    from onepos.bench.store import Store
+    from onepos.bench.study_file import read_studies
 
     name, studies = read_studies(study, labels=labels, seed=seed)
     only = data.split(",") if data else None
@@ -95,7 +95,7 @@ def bench_status(
     as_json: Json = False,
 ) -> None:
     """How many runs are done, at work, failed or waiting, and why the failed ones failed."""
-    from onepos.benchmark.store import find_stores
+    from onepos.bench.store import find_stores
 
     for store in find_stores(folder).values():
         runs = store.study().runs()
@@ -174,7 +174,7 @@ def bench_pack(
     out: Annotated[Path, typer.Option(help="The file to write, such as fair.jsonl.gz.")],
 ) -> None:
     """Put a study and its finished runs into one file, to keep or to send."""
-    from onepos.benchmark.store import Store
+    from onepos.bench.store import Store
 
     print(f"{Store(folder).pack(out)} runs: {out}")
 
@@ -185,7 +185,7 @@ def bench_unpack(
     folder: FolderArgument,
 ) -> None:
     """Take the runs of a file into a folder; those that are there already stay as they are."""
-    from onepos.benchmark.store import Store
+    from onepos.bench.store import Store
 
     print(f"{Store(folder).unpack(file)} runs: {folder}")
 

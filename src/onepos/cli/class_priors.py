@@ -41,8 +41,8 @@ from onepos.cli.options import (
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
-    from onepos.datasets.images import ImageDataset
     from onepos.estimator import SinglePositiveClassifier
+    from onepos.images.readers import ImageDataset
     from onepos.priors import PriorEstimate
 
 
@@ -197,8 +197,8 @@ def _ask_others(
     model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, seed: int, quiet: bool
 ) -> tuple[Any, Any]:
     """P(observed label | row) by models that never saw it, and the observed labels; without skipped pictures."""
-    from onepos.crossfit import cross_fit
     from onepos.labels import read_labels
+    from onepos.methods.crossfit import cross_fit
 
     observed, _ = read_labels(observed, len(observed), str(model.positives))
     with progress(quiet) as advance:
@@ -215,8 +215,8 @@ def _ask_others(
 
 def _picture_features(model: SinglePositiveClassifier, files: Any, advance: Advance) -> Any:
     """What the model's network makes of pictures as it is, (n, d); NaN where one was skipped."""
-    from onepos import pictures
-    from onepos.runtime import choose_device
+    from onepos.images import inputs as pictures
+    from onepos.training.runtime import choose_device
 
     pictures.takes_pictures(model.network, files)
     network, normalisation, sha256 = pictures.make_picture_network(

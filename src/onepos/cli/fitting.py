@@ -10,8 +10,8 @@ from onepos.cli.inputs import as_inputs, spread_labels
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
-    from onepos.datasets.images import ImageDataset
     from onepos.estimator import SinglePositiveClassifier
+    from onepos.images.readers import ImageDataset
 
 
 def default_network(rows: Dataset | ImageDataset) -> str:

@@ -13,8 +13,8 @@ from onepos.cli.picture_inputs import PARTS, cut_part, is_of_pictures, list_pict
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
-    from onepos.datasets.images import ImageDataset
     from onepos.estimator import SinglePositiveClassifier
+    from onepos.images.readers import ImageDataset
 
 
 def read_rows(data: str, columns: dict[str, str | None], root: Path | None, split_seed: int) -> Dataset | ImageDataset:
@@ -163,7 +163,7 @@ def as_inputs(rows: Dataset | ImageDataset, model: SinglePositiveClassifier | No
     import numpy as np
     import pandas as pd
 
-    from onepos.datasets.images import ImageDataset
+    from onepos.images.readers import ImageDataset
 
     if isinstance(rows, ImageDataset):
         return rows.files

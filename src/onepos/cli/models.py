@@ -76,7 +76,7 @@ def demo(
     """Train CRISP and CRISP+, their floor and ceiling, on digit scenes; print a table, write a report page."""
     import torch
 
-    from onepos.benchmark.demo import run_demo
+    from onepos.bench.demo import run_demo
     from onepos.files import write_atomically
     from onepos.report.page import render_demo
     from onepos.report.tables import metrics_table, priors_table
@@ -145,9 +145,9 @@ def fit(
     held_out = None if validation is None else read_rows(validation, columns, data_root, split_seed)
     observed = observe(rows, draw, draw_file, save_draw, seed, positives)
 
+    from onepos.bench.recipes import Recipe, check_recipe, find_recipe
     from onepos.estimator import SinglePositiveClassifier
     from onepos.methods import make_method
-    from onepos.recipes import Recipe, check_recipe, find_recipe
 
     if recipe:
         check_recipe(method, recipe)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onepos.datasets.images import ImageDataset
+    from onepos.images.readers import ImageDataset
 
 PARTS = ("train", "val", "test")
 LAYOUTS = ("voc", "coco", "nuswide", "cub")
@@ -23,7 +23,7 @@ def cut_part(data: str) -> tuple[str, str]:
 
 def is_of_pictures(name: str, image: str | None) -> bool:
     """Whether this names pictures: a folder, an official layout, a picture, or a table with a column of paths."""
-    from onepos.datasets.images.folders import SUFFIXES
+    from onepos.images.readers.folders import SUFFIXES
 
     if name.partition(":")[0] in LAYOUTS and ":" in name:
         return True
@@ -32,7 +32,7 @@ def is_of_pictures(name: str, image: str | None) -> bool:
 
 def _find_image_column(name: str, image: str | None) -> str | None:
     """The column asked for, or `path` where its first cell is the path of a picture."""
-    from onepos.datasets.images.folders import SUFFIXES
+    from onepos.images.readers.folders import SUFFIXES
 
     if Path(name).suffix not in (".csv", ".tsv") or not Path(name).is_file():
         return None
@@ -59,11 +59,11 @@ def read_picture_rows(name: str, part: str, columns: dict[str, str | None], spli
     if layout in LAYOUTS and folder:
         pictures = _read_layout(layout, folder)
     elif Path(name).is_dir():
-        from onepos.datasets.images import read_folders
+        from onepos.images.readers import read_folders
 
         pictures = read_folders(name)
     elif (image := _find_image_column(name, columns.get("image"))) is not None:
-        from onepos.datasets.images import read_image_table
+        from onepos.images.readers import read_image_table
 
         label = columns.get("label") or "label"
         pictures = read_image_table(name, image=image, label=label, separator=columns.get("separator"))
@@ -85,7 +85,7 @@ def read_picture_rows(name: str, part: str, columns: dict[str, str | None], spli
 
 def _read_layout(layout: str, folder: str) -> ImageDataset:
     """With the split and the single positives of the published benchmark."""
-    import onepos.datasets.images as readers
+    import onepos.images.readers as readers
     from onepos.images import with_published_protocol
 
     read = {
@@ -99,7 +99,7 @@ def _read_layout(layout: str, folder: str) -> ImageDataset:
 
 def list_pictures(name: str, part: str, image: str | None, split_seed: int) -> list[str]:
     """The pictures to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
-    from onepos.datasets.images.folders import SUFFIXES
+    from onepos.images.readers.folders import SUFFIXES
 
     if part or name.partition(":")[0] in LAYOUTS:
         return read_picture_rows(name, part, {"image": image}, split_seed).files

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from onepos.files import replacing, write_atomically
 from onepos.images.samples import ImageFiles, ImageTensors
-from onepos.samples import DenseRows
+from onepos.training.samples import DenseRows
 
 _KINDS = {torch.float32: "<f4", torch.float16: "<f2"}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from onepos.datasets.images import ImageDataset
+from onepos.images.readers import ImageDataset
 from onepos.protocol import cole_split, draw_single_positive
 
 SEED = 1200

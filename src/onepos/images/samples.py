@@ -27,8 +27,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from onepos.files import replacing
 from onepos.images.decoding import read_image
+from onepos.images.networks.normalisation import IMAGENET, Normalisation
 from onepos.images.transforms import carry, make_views, to_unit
-from onepos.networks.normalisation import IMAGENET, Normalisation
 
 # Pictures decoded at a time where nobody asks for batches.
 _PASS = 64

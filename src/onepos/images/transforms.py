@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor
 
 from onepos.images import adjustments as adjust
-from onepos.networks.normalisation import Normalisation
+from onepos.images.networks.normalisation import Normalisation
 
 
 def to_unit(pixels: Tensor) -> Tensor:

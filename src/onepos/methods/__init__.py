@@ -6,12 +6,12 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import partial
 
-from onepos.method import Method
 from onepos.methods.an import AN
 from onepos.methods.an_ls import ANLS
+from onepos.methods.base import Method
 from onepos.methods.boostlu import BoostLU
 from onepos.methods.crisp import CRISP
-from onepos.methods.crisp_plus import CRISPPlus
+from onepos.methods.crisp_plus.method import CRISPPlus
 from onepos.methods.em import EM
 from onepos.methods.em_apl import EMAPL
 from onepos.methods.epr import EPR

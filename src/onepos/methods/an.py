@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from onepos.losses import assume_negative
-from onepos.method import Batch, Method
+from onepos.methods.base import Batch, Method
+from onepos.methods.losses import assume_negative
 
 
 class AN(Method):

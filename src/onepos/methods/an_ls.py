@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from onepos.losses import binary_cross_entropy
-from onepos.method import Batch, Method, TrainView
+from onepos.methods.base import Batch, Method, TrainView
+from onepos.methods.losses import binary_cross_entropy
 
 
 class ANLS(Method):

@@ -14,8 +14,8 @@ References:
 
 from __future__ import annotations
 
-from onepos.heads import CAMHead
-from onepos.method import TrainView
+from onepos.methods.base import TrainView
+from onepos.methods.heads import CAMHead
 from onepos.methods.large_loss import LargeLoss
 
 

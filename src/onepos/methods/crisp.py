@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onepos.losses import assume_negative, assume_negative_per_label
-from onepos.method import Batch, Memory, Method, TrainView
+from onepos.methods.base import Batch, Memory, Method, TrainView
+from onepos.methods.losses import assume_negative, assume_negative_per_label
 from onepos.priors import PriorEstimate, check_parameters, estimate_priors
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepos.method import Batch, Method, TrainView
+from onepos.methods.base import Batch, Method, TrainView
 
 
 class EM(Method):

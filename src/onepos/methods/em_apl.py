@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepos.losses import lowest_per_label
-from onepos.method import Batch, Memory, Method, TrainView
+from onepos.methods.base import Batch, Memory, Method, TrainView
+from onepos.methods.losses import lowest_per_label
 
 _EPSILON = 1e-5  # inside the published logarithms
 

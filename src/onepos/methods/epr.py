@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepos.losses import check_expected_count, expected_count_penalty
-from onepos.method import Batch, Method, TrainView
+from onepos.methods.base import Batch, Method, TrainView
+from onepos.methods.losses import check_expected_count, expected_count_penalty
 
 
 class EPR(Method):

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onepos.method import Batch, Method, TrainView
+from onepos.methods.base import Batch, Method, TrainView
 
 
 class GR(Method):

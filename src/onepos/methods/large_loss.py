@@ -21,8 +21,8 @@ import math
 import torch
 from torch import Tensor
 
-from onepos.losses import binary_cross_entropy
-from onepos.method import Batch, Memory, Method, TrainView
+from onepos.methods.base import Batch, Memory, Method, TrainView
+from onepos.methods.losses import binary_cross_entropy
 
 
 class LargeLoss(Method):

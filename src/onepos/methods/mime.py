@@ -19,9 +19,9 @@ import math
 import torch
 from torch import Tensor
 
-from onepos.heads import GaussianHead, LabelGaussianHead
-from onepos.losses import binary_cross_entropy, lowest_per_label
-from onepos.method import Batch, Method, TrainView
+from onepos.methods.base import Batch, Method, TrainView
+from onepos.methods.heads import GaussianHead, LabelGaussianHead
+from onepos.methods.losses import binary_cross_entropy, lowest_per_label
 
 _EPSILON = 1e-5
 

@@ -23,9 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepos.heads import LabelAttentionHead
-from onepos.losses import assume_negative, binary_cross_entropy
-from onepos.method import Batch, Memory, Method, TrainView
+from onepos.methods.base import Batch, Memory, Method, TrainView
+from onepos.methods.heads import LabelAttentionHead
+from onepos.methods.losses import assume_negative, binary_cross_entropy
 
 # Codes lie in [-1, 1] and are remembered as whole numbers of 16 bits: half of the memory, exact to 2e-5.
 _UNIT = 32767

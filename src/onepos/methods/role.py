@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepos.losses import binary_cross_entropy, check_expected_count, expected_count_penalty
-from onepos.method import Batch, Method, TrainView
+from onepos.methods.base import Batch, Method, TrainView
+from onepos.methods.losses import binary_cross_entropy, check_expected_count, expected_count_penalty
 
 
 class ROLE(Method):

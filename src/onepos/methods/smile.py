@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepos.method import Batch, Method, TrainView
-from onepos.neighbours import nearest_neighbours
+from onepos.methods.base import Batch, Method, TrainView
+from onepos.methods.neighbours import nearest_neighbours
 
 # The authors': inside a logarithm, beside D in the Beta that is drawn from, beside D in the KL term.
 _LOG_EPS, _DRAW_EPS, _KL_EPS = 1e-5, 1e-5, 1e-6

@@ -42,7 +42,7 @@ def estimate_priors(
     """Estimate P(label = 1) of every label from scores and one observed positive per row.
 
     "bbe" is the paper's estimator, Eq. (2), label by label, and takes any scores. The others take held-out
-    probabilities of the observed label, `onepos.crossfit.cross_fit(X, observed).probability`, and estimate one scale
+    probabilities of the observed label, `onepos.methods.crossfit.cross_fit(X, observed).probability`, and estimate one scale
     for all labels (`onepos.priors.held_out` has the formulas, docs/priors.md the measurements):
 
     - "anchor": every row has a label that the features make certain; proportions as observed;

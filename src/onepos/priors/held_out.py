@@ -1,7 +1,7 @@
 """Class priors from held-out probabilities of the observed label: one scale for all labels, then their proportions.
 
 With γ the one label observed of a row, drawn uniformly from its |y| labels, and s_ij an estimate of P(γ = j | x_i) that
-never saw γ_i (`onepos.crossfit.cross_fit`):
+never saw γ_i (`onepos.methods.crossfit.cross_fit`):
 
     ρ_j = share of rows with γ = j,   κ = E|y| = Σ_j π_j,   π_j = E[|y|·1(γ = j)]  exactly
 

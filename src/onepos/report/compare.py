@@ -17,8 +17,8 @@ from typing import Any
 
 from scipy import stats
 
-from onepos.benchmark.statistics import FloatArray, Outcome, Summary, share_closed, summarise
-from onepos.benchmark.study import Study
+from onepos.bench.statistics import FloatArray, Outcome, Summary, share_closed, summarise
+from onepos.bench.study import Study
 from onepos.metrics import METRICS
 from onepos.report.study_significance import p_value
 from onepos.report.study_tables import (
@@ -128,7 +128,7 @@ def compare_studies(
     """Compare every data set × method × metric that both studies have results of.
 
     Trials are paired where every trial of one study has a partner in the other: then the corrected paired t-test of
-    `onepos.benchmark.statistics` decides. Otherwise the two are samples of their own, and Welch's t-test does, with the
+    `onepos.bench.statistics` decides. Otherwise the two are samples of their own, and Welch's t-test does, with the
     same correction where trials have splits of their own.
 
     Args:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from onepos.benchmark.statistics import (
+from onepos.bench.statistics import (
     FloatArray,
     Friedman,
     Record,
@@ -23,7 +23,7 @@ from onepos.benchmark.statistics import (
 from onepos.metrics import METRICS
 from onepos.report.study_tables import StudyResults, compare, printed_value
 
-# Means are compared to this many decimals, as in `onepos.benchmark.statistics`.
+# Means are compared to this many decimals, as in `onepos.bench.statistics`.
 _DIGITS = 12
 
 

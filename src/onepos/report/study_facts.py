@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from onepos.benchmark.grid import Axis
-from onepos.benchmark.paper import paper_datasets
-from onepos.benchmark.statistics import summarise
-from onepos.benchmark.study import Run
+from crisp_paper.paper import paper_datasets
+
+from onepos.bench.grid import Axis
+from onepos.bench.statistics import summarise
+from onepos.bench.study import Run
 from onepos.datasets import DATASETS
 from onepos.metrics import METRICS
 from onepos.report.canvas import shorten

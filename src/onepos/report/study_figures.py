@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from onepos.benchmark.statistics import Friedman
+from onepos.bench.statistics import Friedman
 from onepos.report.canvas import (
     CARD,
     INK,

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from crisp_paper.shortfall import reach_table, shortfall_table
+
 from onepos import __version__
 from onepos.files import write_atomically
 from onepos.metrics import METRICS
@@ -19,7 +21,6 @@ from onepos.report import study_scores as scores
 from onepos.report import study_significance as significance
 from onepos.report import study_traces as traced
 from onepos.report.canvas import NARROW, WIDE
-from onepos.report.shortfall import reach_table, shortfall_table
 from onepos.report.study_comparison import MetricComparison, compare_methods
 from onepos.report.study_curves import epoch_chart, value_chart
 from onepos.report.study_figures import budget_chart, critical_difference_diagram
@@ -27,7 +28,7 @@ from onepos.report.study_regret import regret_tables
 from onepos.report.study_sensitivity import find_rays, make_panel, sensitivity_table
 from onepos.report.study_tables import SHOWN, StudyResults, StudyTable, criterion_of, primary_metric, read_results
 from onepos.report.tables import percent
-from onepos.selection import MAJORITY
+from onepos.training.selection import MAJORITY
 
 _TEMPLATES = Path(__file__).parent / "templates"
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from onepos.benchmark.statistics import summarise
-from onepos.benchmark.study import Selection
+from onepos.bench.statistics import summarise
+from onepos.bench.study import Selection
 from onepos.metrics import METRICS
 from onepos.report.study_tables import (
     Cell,

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from onepos.benchmark.paper import Fault, find_faults
-from onepos.benchmark.statistics import Summary, summarise
+from crisp_paper.paper import Fault, find_faults
+
+from onepos.bench.statistics import Summary, summarise
 from onepos.metrics import METRICS
 from onepos.report.study_comparison import MetricComparison, known_mean, rank_methods, share_of, verdict_of
 from onepos.report.study_tables import (

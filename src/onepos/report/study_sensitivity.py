@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from onepos.benchmark.statistics import summarise
+from onepos.bench.statistics import summarise
 from onepos.methods import make_method
 from onepos.metrics import METRICS
 from onepos.report.study_curves import ValuePanel

@@ -6,8 +6,9 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from onepos.benchmark.paper import paper_tests
-from onepos.benchmark.statistics import ShareClosed, SignedRanks, mean_scores, signed_ranks
+from crisp_paper.paper import paper_tests
+
+from onepos.bench.statistics import ShareClosed, SignedRanks, mean_scores, signed_ranks
 from onepos.metrics import METRICS
 from onepos.report.study_comparison import MetricComparison, known_mean, share_of
 from onepos.report.study_tables import Cell, StudyTable

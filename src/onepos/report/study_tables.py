@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from crisp_paper.paper import PaperCell, paper_tables, paper_value
 
-from onepos.benchmark.paper import PaperCell, paper_tables, paper_value
-from onepos.benchmark.statistics import FloatArray, Summary, summarise
-from onepos.benchmark.store import Store, read_packed
-from onepos.benchmark.study import Run, Selection, Study
-from onepos.benchmark.study_file import read_study
-from onepos.criteria import CRITERIA
+from onepos.bench.statistics import FloatArray, Summary, summarise
+from onepos.bench.store import Store, read_packed
+from onepos.bench.study import Run, Selection, Study
+from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report.tables import MISSING, as_float, csv_table, decimal, latex_table, markdown_table
-from onepos.selection import choose_epoch, measured_by
+from onepos.training.criteria import CRITERIA
+from onepos.training.selection import choose_epoch, measured_by
 
 Finished = tuple[Run, Mapping[str, Any]]
 Chosen = dict[tuple[str, str, int], Finished]

@@ -13,8 +13,8 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
+from crisp_paper.paper import paper_tables, paper_value
 
-from onepos.benchmark.paper import paper_tables, paper_value
 from onepos.report.canvas import Floats
 from onepos.report.study_curves import EpochPanel, Names
 from onepos.report.study_facts import seconds_text

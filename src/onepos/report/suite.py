@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from onepos.benchmark.store import Store, find_stores
+from crisp_paper.reproduction import write_reproduction
+
+from onepos.bench.store import Store, find_stores
 from onepos.files import write_atomically
-from onepos.report.reproduction import write_reproduction
 from onepos.report.study_page import write_report
 from onepos.report.tables import markdown_table
 

@@ -1,0 +1,1 @@
+"""The CRISP paper: its printed numbers, and what this library makes of them."""

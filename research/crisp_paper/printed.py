@@ -1,0 +1,96 @@
+"""The tabular numbers printed in the paper, one by one, and what a study makes of each.
+
+A number is found by its metric, data set and method. Everything that is said about reproduction starts here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+
+from crisp_paper.paper import PaperCell, find_faults, paper_datasets, paper_tables
+from onepos.bench.statistics import Summary, summarise
+from onepos.metrics import METRICS
+from onepos.report.study_tables import StudyResults, compare, mean_and_std, printed_value
+
+Key = tuple[str, str, str]
+
+ROUNDING = 0.0005
+"""How far a printed number may lie from the computed one: three decimals are printed."""
+
+VERDICTS = ("reproduced", "better", "worse")
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A printed number, in the units of METRICS.
+
+    Attributes:
+        metric: Its metric.
+        dataset: Its data set.
+        method: Its method.
+        value: Mean and standard deviation.
+        doubt: Why it can not be right, or is in doubt; "" for no reason.
+    """
+
+    metric: str
+    dataset: str
+    method: str
+    value: PaperCell
+    doubt: str
+
+    @property
+    def key(self) -> Key:
+        """Metric, data set, method."""
+        return self.metric, self.dataset, self.method
+
+    @property
+    def sign(self) -> int:
+        """A difference times this is positive where it is better."""
+        return 1 if METRICS[self.metric].greater_is_better else -1
+
+
+@cache
+def printed_cells() -> tuple[Printed, ...]:
+    """All of them, in the order printed: by table, method and data set."""
+    doubts = {(fault.metric, fault.dataset, fault.method): fault.reason for fault in find_faults()}
+    tabular = {name for name, told in paper_datasets().items() if "domain" in told}
+    cells = []
+    for table in paper_tables():
+        for method, row in table.rows.items():
+            for dataset in row:
+                value = printed_value(table.metric, dataset, method) if dataset in tabular else None
+                if value is not None:
+                    key = (table.metric, dataset, method)
+                    cells.append(Printed(*key, value, doubts.get(key, "")))
+    return tuple(cells)
+
+
+def measure(results: StudyResults) -> dict[Key, Summary]:
+    """What a study has of the printed numbers; a key is missing where there is no result."""
+    found = {}
+    for metric in dict.fromkeys(cell.metric for cell in printed_cells()):
+        for dataset, row in results.scores(metric).items():
+            for method, trials in row.items():
+                summary = summarise(trials)
+                if summary.n:
+                    found[metric, dataset, method] = summary
+    return found
+
+
+def judge(cell: Printed, ours: Summary) -> str:
+    """One of VERDICTS, by the rule of `compare`."""
+    verdict = compare(ours, cell.value, greater_is_better=METRICS[cell.metric].greater_is_better)
+    return "reproduced" if verdict == "within" else verdict
+
+
+def printed_text(cell: Printed) -> str:
+    """The number as printed, with a question mark where it is in doubt."""
+    std = math.nan if cell.value.std is None else cell.value.std
+    return mean_and_std(Summary(cell.value.mean, std, 1)) + ("?" if cell.doubt else "")
+
+
+def deciding_spread(cell: Printed, ours: Summary) -> float:
+    """The standard deviation that decides the verdict: the larger of the two."""
+    return max(value for value in (ours.std, cell.value.std or 0.0) if not math.isnan(value))

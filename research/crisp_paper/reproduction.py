@@ -1,0 +1,263 @@
+"""Can the paper's tabular numbers be reproduced? One page that says so cell by cell, and why, from stores alone.
+
+write_reproduction("results/as-published", "results/fair", ["results/bridge-scaling", …], "docs/reproduction.md")
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from statistics import median
+
+from crisp_paper.bridges import (
+    Evidence,
+    account_table,
+    build_bridge,
+    effect_tables,
+    reason_table,
+    verdict_table,
+)
+from crisp_paper.paper import find_faults
+from crisp_paper.printed import VERDICTS, Key, Printed, deciding_spread, judge, printed_cells, printed_text
+from crisp_paper.shortfall import reach_table, shortfall_table
+from onepos.bench.statistics import Summary
+from onepos.datasets import DATASETS
+from onepos.files import write_atomically
+from onepos.metrics import METRICS
+from onepos.report.compare import metric_title, signed
+from onepos.report.study_page import Report, Section, render_html, render_markdown
+from onepos.report.study_tables import Cell, StudyResults, StudyTable, mean_and_std, read_results
+from onepos.report.tables import MISSING, csv_table, percent
+
+Source = str | os.PathLike[str]
+
+NOT_RUN = "not run"
+NOT_COMPARABLE = "not comparable"
+
+# The metrics by which the changes are measured: one within rows that rises, one that falls.
+_MEASURED_BY = ("average_precision", "ranking_loss")
+
+
+def write_reproduction(published: Source, fair: Source, bridges: Iterable[Source], out: Source) -> list[Path]:
+    """Write the page from the results of its studies; they may be unfinished, which the page says.
+
+    Args:
+        published: Results of the published protocol: a folder, or a file of `onepos bench pack`.
+        fair: Those of the fair one.
+        bridges: Those of studies that differ from the published one in one thing each.
+        out: The Markdown file; the same as HTML, with every cell as CSV within, is written beside it.
+
+    Returns:
+        The two files.
+    """
+    base = read_results(published)
+    evidence = Evidence(base, read_results(fair), tuple(build_bridge(base, read_results(each)) for each in bridges))
+    report = make_reproduction(evidence)
+    path = Path(out)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    texts = {path: render_markdown(report), path.with_suffix(".html"): render_html(report)}
+    return [write_atomically(file, text) for file, text in texts.items()]
+
+
+def make_reproduction(evidence: Evidence) -> Report:
+    """Compute everything that is shown."""
+    status = {cell.key: _status(evidence, cell) for cell in printed_cells()}
+    metrics = list(dict.fromkeys(cell.metric for cell in printed_cells()))
+    effects = [effect_tables(evidence, metric) for metric in _MEASURED_BY]
+    others = {evidence.published.study.name: evidence.ours}
+    others |= {name: side for name, side in evidence.changed.items() if name != evidence.fair.study.name}
+    reach = [table for table in (reach_table(evidence.fair), shortfall_table(evidence.fair, others)) if table]
+    sections = [
+        Section("counts", "In short", tuple(_count_table(status, part) for part in range(3))),
+        Section("doubts", "Printed numbers in doubt", (_doubt_table(),)),
+        Section("cells", "Cell by cell", tuple(_cell_table(evidence, status, metric) for metric in metrics)),
+        Section(
+            "changes",
+            "Why: one change at a time",
+            tuple(overview for overview, *_ in effects),
+            tuple(table for tables in zip(*(rest for _, *rest in effects), strict=True) for table in tables),
+        ),
+        Section(
+            "accounts",
+            "Why: what accounts for the numbers that are not reproduced",
+            (verdict_table(evidence), account_table(evidence, "dataset"), account_table(evidence, "method")),
+            tuple(reason_table(evidence, dataset) for dataset in evidence.datasets),
+        ),
+        Section("reach", reach[0].title if reach else "", tuple(reach)),
+        Section("runs", "What was run", (_run_table(evidence),)),
+    ]
+    return Report(
+        title="Can the paper’s tables be reproduced?",
+        lead=_lead(evidence, status),
+        alert=_alert(evidence),
+        told="",
+        tiles=_tiles(status),
+        sections=[section for section in sections if section.tables],
+        cells=_cells_csv(evidence, status),
+    )
+
+
+def _status(evidence: Evidence, cell: Printed) -> str:
+    """A verdict, or why there is none."""
+    if cell.key in evidence.ours:
+        return judge(cell, evidence.ours[cell.key])
+    return NOT_RUN if _has_features(cell.dataset) else NOT_COMPARABLE
+
+
+def _has_features(dataset: str) -> bool:
+    """Whether the paper's features can be had."""
+    return all(file.url for file in DATASETS[dataset].files)
+
+
+def _count_table(status: Mapping[Key, str], part: int) -> StudyTable:
+    """Metric, data set or method (0, 1, 2) × verdict: how many numbers."""
+    name = ("Metric", "Data set", "Method")[part]
+    kinds = (*VERDICTS, NOT_RUN, NOT_COMPARABLE)
+    rows = []
+    for value in (*dict.fromkeys(key[part] for key in status), "all"):
+        counts = Counter(kind for key, kind in status.items() if value in (key[part], "all"))
+        judged = sum(counts[kind] for kind in VERDICTS)
+        share = percent(counts["reproduced"] / judged) if judged else MISSING
+        title = METRICS[value].title if part == 0 and value in METRICS else value
+        rows.append([Cell(title), *(Cell(str(counts[kind])) for kind in kinds), Cell(share)])
+    about = (
+        "Reproduced: our mean lies within two standard deviations of the printed one, the larger deviation of the two, "
+        "rounding allowed for. Better, worse: it does not. Share: reproduced of those that were run."
+    )
+    header = [name, *kinds, "share"]
+    return StudyTable(f"counts-{name.lower().replace(' ', '-')}", f"By {name.lower()}", header, rows, about)
+
+
+def _doubt_table() -> StudyTable:
+    rows = [
+        [
+            Cell(fault.label),
+            *map(Cell, (METRICS[fault.metric].title, fault.dataset or "all", fault.method, fault.reason)),
+        ]
+        for fault in find_faults()
+    ]
+    about = "What can not be right, or does not follow from the other printed numbers; in the tables a question mark."
+    header = ["Table", "Metric", "Data set", "Method", "Reason"]
+    return StudyTable("doubts", "Printed numbers in doubt", header, rows, about, is_prose=True)
+
+
+def _cell_table(evidence: Evidence, status: Mapping[Key, str], metric: str) -> StudyTable:
+    """Method × data set: ours, the number of trials, the printed number, the difference, the verdict."""
+    cells = {cell.key: cell for cell in printed_cells() if cell.metric == metric}
+    datasets = list(dict.fromkeys(cell.dataset for cell in cells.values()))
+    rows = []
+    for method in dict.fromkeys(cell.method for cell in cells.values()):
+        row = []
+        for dataset in datasets:
+            cell = cells.get((metric, dataset, method))
+            row.append(Cell(MISSING) if cell is None else _verdict_cell(evidence, cell, status[cell.key]))
+        rows.append([Cell(method), *row])
+    spreads = [deciding_spread(cells[key], evidence.ours[key]) for key in cells if status[key] in VERDICTS]
+    about = (
+        f"Ours in {evidence.published.study.name}: mean ± standard deviation, the number of trials; below, the printed "
+        "number, ours less it, and the verdict. A question mark: the printed number is in doubt."
+    )
+    if spreads:
+        about += f" Two standard deviations are {2 * median(spreads):.3f} in the median of these numbers."
+    name = f"cells-{metric.replace('_', '-')}"
+    return StudyTable(name, metric_title(metric), ["Method", *datasets], rows, about)
+
+
+def _verdict_cell(evidence: Evidence, cell: Printed, status: str) -> Cell:
+    paper = f"paper {printed_text(cell)}"
+    if status not in VERDICTS:
+        return Cell(status, notes=((paper, ""),))
+    summary = evidence.ours[cell.key]
+    planned = evidence.published.n_trials(cell.dataset)
+    trials = f"n = {summary.n}" + (f" of {planned}" if summary.n < planned else "")
+    difference = signed(summary.mean - cell.value.mean)
+    if status == "reproduced":
+        return Cell(mean_and_std(summary), trials, ((f"{paper}, {difference} {status}", ""),))
+    return Cell(mean_and_std(summary), trials, ((f"{paper}, {difference}", status),))
+
+
+def _run_table(evidence: Evidence) -> StudyTable:
+    """Study × data set: runs finished of those planned."""
+    sides: list[tuple[str, StudyResults]] = [(evidence.published.study.name, evidence.published)]
+    sides += [(f"{each.results.study.name} ({each.change})", each.results) for each in evidence.bridges]
+    sides.append((evidence.fair.study.name, evidence.fair))
+    datasets = list(dict.fromkeys(name for _, side in sides for name in side.study.datasets))
+    rows = []
+    for name, side in sides:
+        planned = Counter(run.dataset for run in side.runs)
+        done = Counter(run.dataset for run, _ in side.finished)
+        texts = [f"{done[each]} of {planned[each]}" if each in planned else MISSING for each in datasets]
+        rows.append([Cell(name), *map(Cell, texts), Cell(f"{len(side.finished)} of {len(side.runs)}")])
+    about = "Runs that are finished, of those planned. –: not planned."
+    return StudyTable("runs", "What was run", ["Study", *datasets, "All"], rows, about, is_prose=True)
+
+
+def _lead(evidence: Evidence, status: Mapping[Key, str]) -> str:
+    counts = Counter(status.values())
+    judged = sum(counts[kind] for kind in VERDICTS)
+    study = evidence.published.study
+    trials = [str(evidence.published.n_trials(dataset)) for dataset in study.datasets]
+    few_to_many = " to ".join(dict.fromkeys((min(trials, key=int), max(trials, key=int))))
+    strange = dict.fromkeys(key[1] for key, kind in status.items() if kind == NOT_COMPARABLE)
+    parts = [
+        f"The paper prints {len(status)} tabular numbers: {_sizes(status)}. Run as published ({study.name}: network "
+        f"{', '.join(study.networks)}, scaling {study.scaling}, selection {study.selection.metric}, {few_to_many} "
+        f"trials), {counts['reproduced']} of the {judged} that could be compared are reproduced within two standard "
+        f"deviations, {counts['better']} come out better and {counts['worse']} worse."
+    ]
+    if counts[NOT_RUN]:
+        parts.append(f"{counts[NOT_RUN]} were not run.")
+    if strange:
+        parts.append(
+            f"{counts[NOT_COMPARABLE]} are not comparable: the paper’s features of {', '.join(strange)} are not "
+            "published, and other features give other numbers."
+        )
+    parts.append("Every number on this page is computed from the runs of the studies named at its end.")
+    return " ".join(parts)
+
+
+def _sizes(status: Mapping[Key, str]) -> str:
+    words = ("metrics", "data sets", "methods")
+    return " × ".join(f"{len({key[part] for key in status})} {word}" for part, word in enumerate(words))
+
+
+def _alert(evidence: Evidence) -> str:
+    sides = [evidence.published, *(each.results for each in evidence.bridges), evidence.fair]
+    missing = [
+        f"{len(side.runs) - len(side.finished)} of {len(side.runs)} runs of {side.study.name}"
+        for side in sides
+        if len(side.finished) < len(side.runs)
+    ]
+    return f"Not all was run: {'; '.join(missing)} are missing." if missing else ""
+
+
+def _tiles(status: Mapping[Key, str]) -> list[tuple[str, str]]:
+    counts = Counter(status.values())
+    judged = sum(counts[kind] for kind in VERDICTS)
+    return [(str(counts[kind]), f"of {judged} numbers: {kind}") for kind in VERDICTS]
+
+
+def _cells_csv(evidence: Evidence, status: Mapping[Key, str]) -> str:
+    """Every printed number in long format, unrounded: ours, and what each change and the fair protocol give."""
+    header = ["metric", "dataset", "method", "paper_mean", "paper_std", "doubt", "verdict", "mean", "std", "n_trials"]
+    header += [f"{name} {part}" for name in evidence.changed for part in ("mean", "std", "n_trials", "verdict")]
+    rows = []
+    for cell in printed_cells():
+        row = [*cell.key, repr(cell.value.mean), _number(cell.value.std), cell.doubt, status[cell.key]]
+        row += _numbers(evidence.ours.get(cell.key))
+        for side in evidence.changed.values():
+            summary = side.get(cell.key)
+            row += [*_numbers(summary), judge(cell, summary) if summary else ""]
+        rows.append(row)
+    return csv_table(rows, header)
+
+
+def _numbers(summary: Summary | None) -> list[str]:
+    return ["", "", "0"] if summary is None else [repr(summary.mean), _number(summary.std), str(summary.n)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None or math.isnan(value) else repr(value)

@@ -1,0 +1,247 @@
+"""One run of a study: data as its trial sees them, the task to train, and the result read off the trained learner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from onepos.bench.images import load_pictures, make_picture_network, picture_parts, start_features
+from onepos.bench.recipes import resolve
+from onepos.bench.stacking import Task, train_many
+from onepos.bench.study import PictureSettings, Run
+from onepos.datasets import Dataset, load_dataset
+from onepos.images.readers import ImageDataset
+from onepos.methods import make_method
+from onepos.methods.base import Method
+from onepos.metrics import METRICS, evaluate
+from onepos.priors import FloatArray, estimate_priors, make_thresholds
+from onepos.protocol import draw_single_positive, split
+from onepos.training.backbones import make_backbone, n_outputs
+from onepos.training.criteria import CRITERIA
+from onepos.training.loop import LISTED_LABELS, NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits
+from onepos.training.runtime import seeded
+from onepos.training.samples import Samples, as_samples, fit_scaling
+
+# What a study of pictures says of the plan.
+_OF_PICTURES = ("precision", "frozen_epochs", "backbone_lr", "compile")
+
+_PENALTY = 100.0  # of the ridge regression; between 10 and 1000 it hardly matters
+
+Labels = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A data set as one trial sees it; all runs of the trial share these objects, so that they can be trained together.
+
+    Attributes:
+        samples: Training rows.
+        observed: One positive label of each.
+        labels: All of them, for the oracle and for judging priors.
+        full: Validation rows with all labels.
+        single: The same rows with one label each.
+        test: Test rows.
+        test_labels: All their labels.
+        prior: Class priors for criteria that ask for them, from single positives alone; the same for all runs.
+    """
+
+    samples: Samples
+    observed: Labels
+    labels: Labels
+    full: Validation
+    single: Validation
+    test: Samples
+    test_labels: Labels
+    prior: FloatArray
+
+
+def load_data(name: str, pictures: bool) -> Dataset | ImageDataset:
+    """A data set of a study."""
+    return load_pictures(name) if pictures else load_dataset(name)
+
+
+def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
+    """The data as a run sees them; on pictures the device makes a pass for the common priors."""
+    if run.pictures is not None:
+        return _make_picture_trial(data, run, run.pictures, device)
+    if isinstance(data, ImageDataset):
+        raise ValueError(f"{data.name} holds pictures; the study must have a table [pictures]. It has none.")
+    return _make_row_trial(data, run)
+
+
+def _make_picture_trial(data: Dataset | ImageDataset, run: Run, settings: PictureSettings, device: str) -> Trial:
+    train, val, test = picture_parts(data, run, settings).values()
+    features = start_features(run, settings, train.samples, device)
+    return Trial(
+        samples=train.samples,
+        observed=train.observed,
+        labels=train.labels,
+        full=Validation(val.samples, val.labels, full=True),
+        single=Validation(val.samples, val.observed, full=False),
+        test=test.samples,
+        test_labels=test.labels,
+        prior=common_prior(features, train.observed),
+    )
+
+
+def _make_row_trial(data: Dataset, run: Run) -> Trial:
+    """Split the rows, scale them, draw the single positives.
+
+    A data set that ships training, validation and test rows is split so in every trial: its parts may be apart for a
+    reason, as those of digit scenes are, which share no digit.
+    """
+    shipped = data.splits or {}
+    names = ("train", "val", "test")
+    ships_all = all(len(shipped.get(name, ())) for name in names)
+    parts = [shipped[name] for name in names] if ships_all else split(data.Y, run.split_seed)
+    train, val, test = (data.take(rows) for rows in parts)
+    standard = fit_scaling(train.X)
+    scaling = standard if run.scaling == "standard" else None
+    held_out = as_samples(val.X, scaling)
+    observed = draw_single_positive(train.Y, run.draw_seed)
+    standardised = as_samples(train.X, standard)
+    return Trial(
+        samples=as_samples(train.X, scaling),
+        observed=observed,
+        labels=train.Y,
+        full=Validation(held_out, val.Y, full=True),
+        single=Validation(held_out, draw_single_positive(val.Y, run.draw_seed), full=False),
+        test=as_samples(test.X, scaling),
+        test_labels=test.Y,
+        prior=common_prior(standardised.rows(torch.arange(len(standardised))), observed),
+    )
+
+
+def common_prior(rows: Tensor, observed: Labels) -> FloatArray:
+    """Class priors by Eq. (2) of the CRISP paper, from the fit of a ridge regression of the single positives.
+
+    With priors of its own each run would be judged by another measure. A regression takes a second and has nothing to
+    choose; that its scores are those of the rows it was fitted to makes them too good, where Eq. (2) would be too high.
+
+    Args:
+        rows: What to regress on, (n, d), standardised.
+        observed: The single positives.
+    """
+    rows = rows.double()
+    rows = torch.cat([rows, torch.ones(len(rows), 1)], dim=1)
+    penalty = _PENALTY * torch.eye(rows.shape[1], dtype=torch.float64)
+    labels = torch.as_tensor(observed, dtype=torch.float64)
+    weights = torch.linalg.solve(rows.T @ rows + penalty, rows.T @ labels)
+    return estimate_priors(rows @ weights, observed).prior
+
+
+def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
+    """The run as something to train. This is the one place where a method may be handed the labels of training rows."""
+    parameters = {name: resolve(value, run.method, trial.labels) for name, value in run.parameters.items()}
+    method = make_method(run.method, **parameters)
+    with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
+        backbone, width = _make_network(run, trial, method)
+    pictures = {name: getattr(run.pictures, name) for name in _OF_PICTURES} if run.pictures else {}
+    plan = Plan(
+        epochs=run.epochs,
+        batch_size=run.batch_size,
+        lr=run.lr,
+        weight_decay=run.weight_decay,
+        bias_init=run.bias_init,
+        select=run.select_metric,
+        device=device,
+        seed=run.seed,
+        **pictures,
+    )
+    observed = trial.labels if "full labels" in method.requires else trial.observed
+    validation = trial.full if run.select_labels == "full" else trial.single
+    return Task(Learner(backbone, method), trial.samples, observed, width, plan, validation)
+
+
+def _make_network(run: Run, trial: Trial, method: Method) -> tuple[nn.Module, int]:
+    """The network, and the width of its features."""
+    if run.pictures:
+        return make_picture_network(run, run.pictures, maps=method.maps)
+    n_features = trial.samples.n_features
+    backbone = make_backbone(run.network, n_features, trial.labels.shape[1], run.hidden)
+    return backbone, n_outputs(backbone, n_features)
+
+
+def why_not(run: Run) -> str | None:
+    """Why a run can not be made, in a sentence; None if it can."""
+    needs = make_method(run.method, **run.parameters).requires - {"full labels"}
+    if run.select_labels == "full":
+        needs -= {"validation labels"}
+    if run.pictures:
+        needs -= {"maps", "views"}
+    return f"{run.method} needs {', '.join(sorted(needs))}; this study offers none." if needs else None
+
+
+def make_result(run: Run, trial: Trial, task: Task, history: History, *, trace: bool = False) -> dict[str, Any]:
+    """What a trained run gave, with `trace` also after each epoch. The test rows are looked at here, once."""
+    learner = task.learner
+    method = learner.method
+    there = next(learner.parameters()).device
+    logits, held_out, test = (
+        predict_logits(learner, rows.to(there)).double().cpu()
+        for rows in (trial.samples, trial.full.samples, trial.test)
+    )
+    finite = history.best_epoch >= 0 and all(bool(part.isfinite().all()) for part in (logits, held_out, test))
+    result: dict[str, Any] = {
+        "best_epoch": history.best_epoch,
+        "n_epochs": len(history.loss),
+        "diverged": not np.isfinite(history.loss[-1]),
+        "loss": [_short(value) for value in history.loss],
+        "curve": [_short(value) for value in history.validation],
+        "privileged": sorted(method.privileged | (method.requires & {"full labels"})),
+        "n_labels": trial.labels.shape[1],
+        "cardinality": _short(trial.labels.sum(1).mean()),
+        "true_prior": _listed(trial.labels.mean(0)),
+    }
+    if trace:
+        result["trace"] = _trace(history)
+    if not finite:
+        empty = dict.fromkeys(METRICS)
+        return result | {"test": empty, "validation": empty, "criteria": {}, "prior": None, "prior_error": None}
+    prior, _ = method.final_prior(logits, task.observed)
+    known = ~np.isnan(prior)
+    true = trial.labels.mean(0)
+    thresholds = make_thresholds(run.threshold, torch.sigmoid(logits).numpy(), prior)
+    scored = [(trial.test_labels, test), (trial.full.Y, held_out)]
+    tested, validated = (evaluate(Y, torch.sigmoid(part).numpy(), threshold=thresholds) for Y, part in scored)
+    return result | {
+        "test": {name: _short(value) for name, value in tested.items()},
+        "validation": {name: _short(value) for name, value in validated.items()},
+        "criteria": {
+            name: _short(criterion.function(trial.single.Y, held_out.numpy(), trial.prior))
+            for name, criterion in CRITERIA.items()
+        },
+        "prior": _listed(prior),
+        "prior_error": _short(np.abs(prior - true)[known].sum() / true[known].sum()),
+    }
+
+
+def run_one(run: Run, data: Dataset | ImageDataset, device: str = "cpu") -> dict[str, Any]:
+    """Train and judge a single run."""
+    trial = make_trial(data, run, device)
+    task = make_task(run, trial, device)
+    (history,) = train_many([task])
+    return make_result(run, trial, task, history)
+
+
+def _trace(history: History) -> dict[str, Any] | None:
+    """Label by label after each epoch: mean score on the validation rows, and priors of a method that has them."""
+    if not history.mean_score:
+        return None
+    prior = [[None if value is None else _short(value) for value in row] for row in history.prior]
+    return {"mean_score": [[_short(value) for value in row] for row in history.mean_score], "prior": prior}
+
+
+def _listed(values: npt.NDArray[Any]) -> list[float] | None:
+    """Numbers per label; of many labels only `prior_error` is kept, or they would be most of a study's results."""
+    return [_short(value) for value in values] if len(values) <= LISTED_LABELS else None
+
+
+def _short(value: Any) -> float:
+    """Six digits: more than any of these numbers deserves, and files stay small."""
+    return float(f"{float(value):.6g}")

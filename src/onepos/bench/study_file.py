@@ -1,0 +1,481 @@
+"""Study files: TOML read into a `Study`, every entry checked and none assumed, and a `Study` written as TOML."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from onepos.bench.grid import SAMPLERS, Axis
+from onepos.bench.study import Budget, PictureSettings, Selection, Study, parse_network
+from onepos.datasets.labels import suggest
+from onepos.images.networks import BACKBONES
+from onepos.methods import METHODS
+from onepos.metrics import METRICS
+from onepos.training.backbones import NETWORKS
+from onepos.training.selection import MAJORITY
+
+STUDIES = Path(__file__).with_name("studies")
+
+_PLAIN_KEYS = ("name", "datasets", "methods", "floor", "oracle", "networks", "seed", "recipes", "epochs", "trials")
+_CHOICES = {
+    "scaling": ("standard", "none"),
+    "bias_init": ("frequency", "zero"),
+    "split": ("new", "fixed"),
+    "draw": ("new", "fixed", "published"),
+    "sampler": SAMPLERS,
+}
+_LABELS = ("full", "single-positive")
+_BUDGET_KEYS = ("epochs", "trials", "configurations")
+_WHOLE_SAMPLERS = ("grid", "star")  # which take all of their points
+
+# Numbers that are computed from the full labels of the training rows, as in recipes.toml.
+_FROM_LABELS = ("$cardinality", "$inverse_cardinality")
+
+
+def read_study(
+    source: str | os.PathLike[str], *, labels: str | None = None, metric: str | None = None, seed: int | None = None
+) -> Study:
+    """Read and check a study file.
+
+    Args:
+        source: A TOML file, or the name of a study that ships with onepos, with or without ".toml".
+        labels: In place of the file's `selection.labels`; where that changes it, the study's name says so too.
+        metric: In place of the file's `selection.metric`.
+        seed: In place of the file's `seed`; where that changes it, the study's name says so too.
+    """
+    path = _find_study(source)
+    study = _read(_load(path))
+    asked = {"metric": metric or study.selection.metric, "labels": labels or study.selection.labels}
+    selection = _read_selection(_Table(asked, path.name, "selection"))
+    name = study.name if selection.labels == study.selection.labels else f"{study.name}-{selection.labels}"
+    seed = study.seed if seed is None else seed
+    name = name if seed == study.seed else f"{name}-seed-{seed}"
+    return dataclasses.replace(study, name=name, selection=selection, seed=seed)
+
+
+def read_studies(
+    source: str | os.PathLike[str], *, labels: str | None = None, seed: int | None = None
+) -> tuple[str, dict[str, Study]]:
+    """The name of a file, and its studies by the folder of each: "." for a study, or one each of those it names.
+
+    Args:
+        source: As for `read_study`, or a file of a name and a list of `studies` that lie beside it or ship along.
+        labels: As for `read_study`.
+        seed: As for `read_study`.
+    """
+    path = _find_study(source)
+    file = _load(path)
+    if "studies" not in file.content:
+        study = read_study(path, labels=labels, seed=seed)
+        return study.name, {".": study}
+    file.check_keys(["name", "studies"])
+    beside = [path.with_name(f"{name}.toml") for name in file.names("studies")]
+    studies = [read_study(each if each.is_file() else each.stem, labels=labels, seed=seed) for each in beside]
+    return file.text("name"), {study.name: study for study in studies}
+
+
+def write_study(study: Study) -> str:
+    """The text of a file that `read_study` turns into an equal study."""
+    tables = {
+        "selection": dataclasses.asdict(study.selection),
+        "threshold": study.threshold,
+        "space": {**study.space, "parameters": study.method_space},
+        "parameters": study.parameters,
+        "budget": {dataset: _stated(budget) for dataset, budget in study.budgets.items()},
+        "shown_labels": study.shown_labels,
+        "pictures": dataclasses.asdict(study.pictures) if study.pictures else {},
+    }
+    plain = {key: getattr(study, key) for key in (*_PLAIN_KEYS, *_CHOICES, "trace") if key not in _BUDGET_KEYS}
+    return "\n".join(_toml_lines(plain | _stated(study.budget) | tables)) + "\n"
+
+
+def _find_study(source: str | os.PathLike[str]) -> Path:
+    path = Path(source)
+    if path.is_file():
+        return path
+    shipped = sorted(each.stem for each in STUDIES.glob("*.toml"))
+    name = str(source).removesuffix(".toml")
+    if name in shipped:
+        return STUDIES / f"{name}.toml"
+    raise FileNotFoundError(f"there is no study file {source}, and no study of that name; {suggest(name, shipped)}")
+
+
+def _load(path: Path) -> _Table:
+    try:
+        return _Table(tomllib.loads(path.read_text(encoding="utf-8")), path.name)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} must be TOML in UTF-8; {error}. Mend the file.") from error
+
+
+class _Table:
+    """A table of the file: hands out its entries checked, and says by file and key what is wrong with them."""
+
+    def __init__(self, content: Any, file: str, path: str = "") -> None:
+        if not isinstance(content, dict):
+            raise ValueError(f"{file}: {path} must be a table; got {content!r}.")
+        self.content, self.file, self.path = content, file, path
+
+    def name(self, key: str) -> str:
+        return f"{self.path}.{key}" if self.path else key
+
+    def wrong(self, key: str, must: str, advice: str = "") -> ValueError:
+        found = f"{self.file}: {self.name(key)} must be {must}; got {self.content[key]!r}."
+        return ValueError(f"{found} {advice}".rstrip())
+
+    def check_keys(self, required: Iterable[str], optional: Iterable[str] = ()) -> None:
+        """Refuse keys that mean nothing, and missing ones."""
+        required = list(required)
+        known = [*required, *optional]
+        for key in self.content:
+            if key not in known:
+                hint = suggest(key, known) if known else "there is nothing to set here."
+                raise ValueError(f"{self.file}: unknown key {self.name(key)!r}; {hint}")
+        for key in required:
+            if key not in self.content:
+                raise ValueError(f"{self.file}: {self.name(key)} must be stated; it is missing. Nothing is assumed.")
+
+    def check_known(self, key: str, value: str, known: Iterable[str]) -> None:
+        if value not in known:
+            raise ValueError(f"{self.file}: unknown name {value!r} in {self.name(key)}; {suggest(value, list(known))}")
+
+    def table(self, key: str) -> _Table:
+        """A table within, empty where there is none."""
+        return _Table(self.content.get(key, {}), self.file, self.name(key))
+
+    def tables(self) -> dict[str, _Table]:
+        """The tables within that hold something."""
+        return {key: self.table(key) for key, value in self.content.items() if value != {}}
+
+    def text(self, key: str) -> str:
+        value = self.content[key]
+        if not isinstance(value, str) or not value:
+            raise self.wrong(key, "a text in quotes")
+        return value
+
+    def choice(self, key: str, known: Iterable[str]) -> str:
+        value = self.text(key)
+        self.check_known(key, value, known)
+        return value
+
+    def flag(self, key: str) -> bool:
+        value = self.content[key]
+        if not isinstance(value, bool):
+            raise self.wrong(key, "true or false")
+        return value
+
+    def whole(self, key: str, least: int) -> int:
+        value = self.content[key]
+        if not _is_whole(value) or value < least:
+            raise self.wrong(key, f"a whole number of at least {least}")
+        return int(value)
+
+    def names(self, key: str) -> tuple[str, ...]:
+        value = self.content[key]
+        if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
+            raise self.wrong(key, 'a list of names, such as ["a", "b"]')
+        if len(set(value)) < len(value):
+            raise self.wrong(key, "a list without repetition")
+        return tuple(value)
+
+
+def _read(file: _Table) -> Study:
+    file.check_keys(
+        [*_PLAIN_KEYS, *_CHOICES, "selection", "threshold", "space"],
+        ["configurations", "parameters", "budget", "trace", "shown_labels", "pictures"],
+    )
+    # The one entry that may be left out for a default: it came after studies had been stored, and changes no run.
+    trace = file.flag("trace") if "trace" in file.content else False
+    choices = {key: file.choice(key, allowed) for key, allowed in _CHOICES.items()}
+    pictures = _read_pictures(file, choices) if "pictures" in file.content else None
+    if pictures is None and choices["draw"] == "published":
+        raise file.wrong("draw", "'new' or 'fixed' without [pictures]")
+    floor, oracle = (file.choice(key, METHODS) for key in ("floor", "oracle"))
+    datasets, budget = file.names("datasets"), _read_budget(file, choices["sampler"])
+    space = file.table("space")
+    space.check_keys(["lr", "weight_decay", "batch_size"], ["parameters"])
+    method_space, parameters = space.table("parameters"), file.table("parameters")
+    for table in (method_space, parameters):
+        table.check_keys((), METHODS)
+    study = Study(
+        name=file.text("name"),
+        datasets=datasets,
+        methods=tuple(dict.fromkeys([*_read_methods(file, pictures), floor, oracle])),
+        floor=floor,
+        oracle=oracle,
+        networks=_read_networks(file, pictures),
+        seed=file.whole("seed", 0),
+        recipes=file.flag("recipes"),
+        budget=budget,
+        budgets=_read_budgets(file, datasets, choices["sampler"], budget),
+        selection=_read_selection(file.table("selection")),
+        threshold=_read_threshold(file.table("threshold")),
+        space={
+            "lr": _read_axis(space, "lr", _LR),
+            "weight_decay": _read_axis(space, "weight_decay", _WEIGHT_DECAY),
+            "batch_size": _read_axis(space, "batch_size", _BATCH_SIZE),
+        },
+        method_space={name: _read_own_axes(table, name) for name, table in method_space.tables().items()},
+        parameters={name: _read_parameters(table, name) for name, table in parameters.tables().items()},
+        trace=trace,
+        shown_labels=_read_shown_labels(file, datasets, trace),
+        pictures=pictures,
+        **choices,
+    )
+    if study.sampler in _WHOLE_SAMPLERS:
+        _check_values(file, study)
+    if study.sampler == "star":
+        _check_star(file, study)
+    else:
+        _check_searched_once(file, study)
+    return study
+
+
+def _read_pictures(file: _Table, choices: Mapping[str, str]) -> PictureSettings:
+    table = file.table("pictures")
+    table.check_keys([each.name for each in dataclasses.fields(PictureSettings)])
+    if choices["scaling"] != "none":
+        raise file.wrong("scaling", "'none' with [pictures]", "Each network has its own normalisation of pixels.")
+    if not _is_number(table.content["backbone_lr"]) or not table.content["backbone_lr"] >= 0:
+        raise table.wrong("backbone_lr", "a number of at least 0")
+    return PictureSettings(
+        size=table.whole("size", 8),
+        weights=table.text("weights"),
+        precision=table.choice("precision", ("32", "bf16")),
+        backbone_lr=float(table.content["backbone_lr"]),
+        frozen_epochs=table.whole("frozen_epochs", 0),
+        compile=table.flag("compile"),
+    )
+
+
+def _read_methods(file: _Table, pictures: PictureSettings | None) -> tuple[str, ...]:
+    if file.content["methods"] == "all":
+        return tuple(name for name, make in METHODS.items() if pictures or not make().requires & {"maps", "views"})
+    if isinstance(file.content["methods"], str):
+        raise file.wrong("methods", '"all" or a list of names')
+    names = file.names("methods")
+    for name in names:
+        file.check_known("methods", name, METHODS)
+    return names
+
+
+def _read_networks(file: _Table, pictures: PictureSettings | None) -> tuple[str, ...]:
+    names = file.names("networks")
+    for name in names:
+        if pictures:
+            file.check_known("networks", name, BACKBONES)
+            continue
+        try:
+            network, _ = parse_network(name)
+        except ValueError as error:
+            raise ValueError(f"{file.file}: {error}") from error
+        file.check_known("networks", network, NETWORKS)
+    return names
+
+
+def _read_budget(table: _Table, sampler: str, base: Budget | None = None) -> Budget:
+    """The budget a table states; what it leaves out is that of `base`."""
+    values: dict[str, Any] = dataclasses.asdict(base) if base else {"configurations": None}
+    values |= {key: table.whole(key, 1) for key in _BUDGET_KEYS if key in table.content}
+    if "batch_sizes" in table.content:
+        if sampler != "grid":
+            raise table.wrong("batch_sizes", "left out with a sampler other than 'grid'", "Others take single points.")
+        values["batch_sizes"] = _read_sizes(table)
+    budget = Budget(**values)
+    configurations = budget.configurations
+    if sampler in _WHOLE_SAMPLERS and configurations is not None:
+        must = f"left out with sampler = {sampler!r}"
+        raise table.wrong("configurations", must, f"A {sampler} takes all of its points.")
+    if sampler not in _WHOLE_SAMPLERS and configurations is None:
+        raise ValueError(f"{table.file}: configurations must be stated with sampler = {sampler!r}; it is missing.")
+    if sampler == "sobol" and configurations is not None and configurations & (configurations - 1):
+        raise table.wrong("configurations", "a power of two with sampler = 'sobol'", "Other numbers are not balanced.")
+    return budget
+
+
+def _read_sizes(table: _Table) -> tuple[int, ...]:
+    sizes = table.content["batch_sizes"]
+    if not isinstance(sizes, list) or not sizes or not all(map(_BATCH_SIZE.includes, sizes)):
+        raise table.wrong("batch_sizes", f"a list in which each entry is {_BATCH_SIZE.name}")
+    return tuple(sizes)
+
+
+def _read_budgets(file: _Table, datasets: Sequence[str], sampler: str, base: Budget) -> dict[str, Budget]:
+    tables = file.table("budget")
+    tables.check_keys((), datasets)
+    for table in tables.tables().values():
+        table.check_keys((), (*_BUDGET_KEYS, "batch_sizes"))
+    return {dataset: _read_budget(table, sampler, base) for dataset, table in tables.tables().items()}
+
+
+def _read_selection(table: _Table) -> Selection:
+    table.check_keys(["metric", "labels"])
+    return Selection(table.choice("metric", (*METRICS, MAJORITY)), table.choice("labels", _LABELS))
+
+
+def _read_threshold(table: _Table) -> dict[str, float | str]:
+    table.check_keys(["*"], METHODS)
+    for key, value in table.content.items():
+        if value != "prior" and not (_is_number(value) and 0 <= value <= 1):
+            raise table.wrong(key, "a number from 0 to 1, or 'prior'")
+    return {key: value if value == "prior" else float(value) for key, value in table.content.items()}
+
+
+def _read_shown_labels(file: _Table, datasets: Sequence[str], trace: bool) -> dict[str, tuple[int, ...]]:
+    table = file.table("shown_labels")
+    table.check_keys((), datasets)
+    if table.content and not trace:
+        raise ValueError(
+            f"{file.file}: shown_labels must come with trace = true; it does not. There is nothing to show."
+        )
+    for key, value in table.content.items():
+        if not isinstance(value, list) or not value or not all(_is_whole(each) and each > 0 for each in value):
+            raise table.wrong(key, "a list of labels, counted from 1")
+        if len(set(value)) < len(value):
+            raise table.wrong(key, "a list without repetition")
+    return {key: tuple(value) for key, value in table.content.items()}
+
+
+def _read_axis(table: _Table, key: str, kind: _Kind) -> Axis:
+    """An axis whose entries are all of a kind."""
+    content = table.content[key]
+    if not isinstance(content, dict) or len(content) != 1:
+        raise table.wrong(key, "one of {values = […]}, {log = [low, high]} and {linear = [low, high]}")
+    axis = table.table(key)
+    axis.check_keys((), ["values", "log", "linear"])
+    ((form, entries),) = content.items()
+    if not isinstance(entries, list) or not entries or not all(map(kind.includes, entries)):
+        raise axis.wrong(form, f"a list in which each entry is {kind.name}")
+    if form == "values" and any(entry in entries[:k] for k, entry in enumerate(entries)):
+        raise axis.wrong(form, "a list without repetition")
+    if form != "values" and not kind.is_continuous:
+        raise table.wrong(key, "of the form {values = […]}", f"An entry is {kind.name}.")
+    if form != "values" and not (len(entries) == 2 and entries[0] < entries[1]):
+        raise axis.wrong(form, "two numbers, the lower first")
+    if form == "log" and entries[0] <= 0:
+        raise axis.wrong(form, "two positive numbers, the lower first")
+    return Axis(form, tuple(map(float, entries)) if kind.is_continuous else tuple(entries))
+
+
+def _read_own_axes(table: _Table, method: str) -> dict[str, Axis]:
+    """The axes of a method's parameters, of the kinds its defaults are of."""
+    defaults = METHODS[method]().get_params()
+    table.check_keys((), defaults)
+    return {key: _read_axis(table, key, _kind_of(defaults[key])) for key in table.content}
+
+
+def _read_parameters(table: _Table, method: str) -> dict[str, Any]:
+    """Fixed parameters, of the kinds the method's defaults are of."""
+    defaults = METHODS[method]().get_params()
+    table.check_keys((), defaults)
+    parameters = {}
+    for key, value in table.content.items():
+        kind = _kind_of(defaults[key])
+        if kind.is_continuous and value in _FROM_LABELS:
+            parameters[key] = value
+        elif kind.includes(value):
+            parameters[key] = float(value) if kind.is_continuous else value
+        else:
+            raise table.wrong(key, kind.name)
+    return parameters
+
+
+def _check_searched_once(file: _Table, study: Study) -> None:
+    for method, axes in study.method_space.items():
+        for name in axes.keys() & study.parameters.get(method, {}).keys():
+            raise ValueError(
+                f"{file.file}: {name} of {method} must be fixed or searched, not both; it stands in "
+                f"[parameters.{method}] and in [space.parameters.{method}]. Take it out of one."
+            )
+
+
+def _check_values(file: _Table, study: Study) -> None:
+    for axes in (study.space, *study.method_space.values()):
+        for name, axis in axes.items():
+            if axis.kind != "values":
+                raise ValueError(
+                    f"{file.file}: the axis {name} must have values with sampler = {study.sampler!r}; it is "
+                    f"{axis.kind}. List its values."
+                )
+
+
+def _check_star(file: _Table, study: Study) -> None:
+    """One value on each shared axis; on a method's own, values that are not those of the centre."""
+    shared = {f"space.{name}": axis.entries for name, axis in study.space.items()} | {"networks": study.networks}
+    for name, entries in shared.items():
+        if len(entries) > 1:
+            raise ValueError(
+                f"{file.file}: {name} must have one value with sampler = 'star'; it has {len(entries)}. A star varies "
+                "the methods' own parameters alone."
+            )
+    for method, axes in study.method_space.items():
+        for dataset in study.datasets:
+            centre = METHODS[method]().get_params() | study.fixed_parameters(dataset, method)
+            for name in [name for name, axis in axes.items() if centre[name] in axis.entries]:
+                raise ValueError(
+                    f"{file.file}: the axis {name} of {method} must have values beside that of the centre of the star; "
+                    f"it has {centre[name]!r} too. Take it out: the centre is run once for all axes."
+                )
+
+
+class _Kind(NamedTuple):
+    """What an entry may be."""
+
+    name: str
+    includes: Callable[[Any], bool]
+    is_continuous: bool = False
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+_LR = _Kind("a positive number", lambda value: _is_number(value) and value > 0, is_continuous=True)
+_WEIGHT_DECAY = _Kind("a number of at least 0", lambda value: _is_number(value) and value >= 0, is_continuous=True)
+_BATCH_SIZE = _Kind("a whole number of at least 1", lambda value: _is_whole(value) and value > 0)
+
+
+def _kind_of(default: Any) -> _Kind:
+    """What a parameter may be, by its default; None stands for a number yet unknown."""
+    if isinstance(default, bool):
+        return _Kind("true or false", lambda value: isinstance(value, bool))
+    if isinstance(default, int):
+        return _Kind("a whole number", _is_whole)
+    if default is None or isinstance(default, float):
+        return _Kind("a number", _is_number, is_continuous=True)
+    return _Kind("a text, a number or a list", lambda value: isinstance(value, str | int | float | list))
+
+
+def _stated(budget: Budget) -> dict[str, Any]:
+    return {name: value for name, value in dataclasses.asdict(budget).items() if value is not None}
+
+
+def _toml_lines(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The lines of a table: its values, then the tables within."""
+    plain = {key: value for key, value in table.items() if not isinstance(value, Mapping)}
+    if path and plain:
+        yield f"\n[{path}]"
+    for key, value in plain.items():
+        is_axis = isinstance(value, Axis)
+        yield f"{_key(key)} = " + (f"{{ {value.kind} = {_value(value.entries)} }}" if is_axis else _value(value))
+    for key in [key for key in table if key not in plain]:
+        yield from _toml_lines(table[key], f"{path}.{_key(key)}".lstrip("."))
+
+
+def _key(text: str) -> str:
+    return text if re.fullmatch(r"[\w-]+", text, re.ASCII) else _value(text)
+
+
+def _value(value: Any) -> str:
+    """Texts, numbers and lists look in TOML as they do in JSON."""
+    return json.dumps(value, ensure_ascii=False)

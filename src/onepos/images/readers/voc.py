@@ -1,0 +1,105 @@
+"""PASCAL VOC 2012: `ImageSets/Main/<class>_{train,val}.txt` and `JPEGImages`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+
+from onepos.datasets.dataset import Labels
+from onepos.datasets.labels import suggest
+from onepos.images.readers.image_dataset import ImageDataset, join_parts
+from onepos.images.readers.listing import bad_line, check_counts, check_images, find_root, numbered_lines
+
+# fmt: off
+CLASSES = (
+    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
+    "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)
+# fmt: on
+EXPECTED = {"train": 5717, "test": 5823}
+VARIANTS: dict[tuple[int, ...], str] = {
+    (2501, 2510): "VOC 2007 (train and val)",
+    (5011, 4952): "VOC 2007 (trainval and test)",
+}
+LISTS = {"train": "train", "test": "val"}  # the official val images are the test images of the benchmark
+
+
+def read_voc(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
+    """Read VOC 2012 as the published single-positive benchmark does.
+
+    A label is positive where its flag is 1; "difficult" (0) counts as absent. An image is kept if it has a positive
+    label. Classes are in alphabetical order and images in that of their names: the published draw depends on both.
+
+    Args:
+        root: The folder that holds `VOCdevkit`, or that folder, or `VOC2012`.
+        strict: Whether there must be exactly the 20 classes, 5 717 train and 5 823 test images of the benchmark.
+        check_files: Whether every listed image must be in `JPEGImages`.
+    """
+    folder = find_root(root, "ImageSets/Main", ("VOCdevkit/VOC2012", "VOC2012"), "VOC 2012")
+    lists = folder / "ImageSets" / "Main"
+    classes = _find_classes(lists, strict)
+    parts = {}
+    for part, ending in LISTS.items():
+        flags, lines = _read_flags(lists, classes, ending)
+        names = sorted(name for name, row in flags.items() if row.any())
+        paths = [f"JPEGImages/{name}.jpg" for name in names]
+        if not names:
+            raise ValueError(f"{lists} must list images with flag 1; the lists *_{ending}.txt have none. Check them.")
+        if check_files:
+            check_images(folder, paths, f"{classes[0]}_{ending}.txt", "line", [lines[name] for name in names])
+        parts[part] = paths, np.stack([flags[name] for name in names])
+    if strict:
+        check_counts("VOC 2012", folder, {part: len(paths) for part, (paths, _) in parts.items()}, EXPECTED, VARIANTS)
+    return join_parts("voc", folder, parts, classes, "PASCAL VOC 2012, ImageSets/Main")
+
+
+def _find_classes(lists: Path, strict: bool) -> list[str]:
+    """The classes that have both lists."""
+    matches = [re.fullmatch(r"(.+)_(train|val)\.txt", path.name) for path in lists.iterdir()]
+    found = {match.groups() for match in matches if match}
+    classes = sorted({name for name, _ in found})
+    for name in (*classes, *(CLASSES if strict else ())):
+        if strict and name not in CLASSES:
+            raise ValueError(
+                f"{lists}: '{name}' is not a class of VOC 2012; {suggest(name, CLASSES)} Remove its lists, or pass "
+                "strict=False to read other classes."
+            )
+        for ending in LISTS.values():
+            if (name, ending) not in found:
+                raise FileNotFoundError(f"there is no file {lists / f'{name}_{ending}.txt'}. Extract the lists again.")
+    if not classes:
+        raise FileNotFoundError(f"{lists} must hold lists such as cat_train.txt; it holds none. Check the folder.")
+    return classes
+
+
+def _read_flags(lists: Path, classes: list[str], ending: str) -> tuple[dict[str, Labels], dict[str, int]]:
+    """Per image one 0/1 row, and its line in the first list.
+
+    Every list of a part must name the same images, or one of them was cut off.
+    """
+    rows: dict[str, Labels] = {}
+    lines: dict[str, int] = {}
+    for column, name in enumerate(classes):
+        path = lists / f"{name}_{ending}.txt"
+        seen = 0
+        for number, line in numbered_lines(path):
+            words = line.split()
+            if len(words) != 2 or words[1] not in ("-1", "0", "1"):
+                raise bad_line(path, number, "a line must hold an image and a flag (-1, 0 or 1)", line)
+            if column == 0 and words[0] in rows:
+                raise bad_line(path, number, "an image must be listed once", line, "Remove the second line.")
+            if column > 0 and words[0] not in rows:
+                raise bad_line(path, number, f"an image must be in {classes[0]}_{ending}.txt too", line)
+            row = rows.setdefault(words[0], np.zeros(len(classes), np.uint8))
+            row[column] = words[1] == "1"
+            lines.setdefault(words[0], number)
+            seen += 1
+        if seen != len(rows):
+            raise ValueError(
+                f"{path.name} must list the {len(rows)} images of {classes[0]}_{ending}.txt; it lists {seen}. "
+                "It was cut off or has lines twice; get it again."
+            )
+    return rows, lines

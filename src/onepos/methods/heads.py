@@ -1,0 +1,315 @@
+"""Features → logits."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LinearHead(nn.Linear):
+    """One logit per label, linear in the features."""
+
+    @torch.no_grad()
+    def start_at(self, log_odds: Tensor, weight_scale: float) -> None:
+        """Start near the given logits (c,) for every row: they become the bias, the weights are scaled down."""
+        self.bias.copy_(log_odds)
+        self.weight.mul_(weight_scale)
+
+
+class GaussianHead(LinearHead):
+    """A Gaussian code per row, N(μ, σ²) with μ and log σ linear in the features; logits linear in the code.
+
+    Args:
+        n_features: Width of the features.
+        n_labels: Number of labels.
+        z_dim: Width of the code.
+    """
+
+    def __init__(self, n_features: int, n_labels: int, z_dim: int) -> None:
+        super().__init__(z_dim, n_labels)
+        self.encoder = nn.Linear(n_features, 2 * z_dim)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (B, c) of the mean code: without chance."""
+        return super().forward(self.encode(features)[0])
+
+    def encode(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """μ and log σ, each (B, z_dim); log σ stays within ±6."""
+        mean, double_log_std = _full_precision(self.encoder(features)).chunk(2, dim=-1)
+        return mean, (double_log_std / 2).clamp(-6, 6)
+
+    def sample(self, features: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the code μ + σ·noise, for noise (B, z_dim), with its μ and log σ."""
+        mean, log_std = self.encode(features)
+        return _full_precision(super().forward(mean + log_std.exp() * noise)), mean, log_std
+
+
+class OneShownHead(nn.Module):
+    """Linear logits, and a constant for each row that makes up for how much the row claims in all.
+
+    A label that is there is the one shown with chance e_j, so σ(h_j) claims that label j is shown with chance
+    e_j·σ(h_j). One label of a row is shown, so the claims of a row should be alike in all rows; linear logits know
+    nothing of each other. What comes out is
+
+        g_j = x_j − log N + level − caution,    N = [ Σ_k (e_k·σ(x_k))^r ]^(1/r),    x_j = slope·h_j + shift
+
+    It leaves the order of the labels of a row as it is and moves rows against each other. With r = 1 N is the sum that
+    should be 1; `EXPONENT` is a little more, so that the noise of many small claims counts less.
+
+    Others may have an opinion s_j on what is shown (`onepos.methods.crossfit.Advisers`), which sums to 1. Then it is
+
+        (1 − trust)·g_j + trust·logit(shown·s_j·exp(−caution)/e_j)
+
+    Args:
+        n_features: Width of the features.
+        n_labels: Number of labels.
+
+    Attributes:
+        propensity: e_j, (c,); set by whoever knows it.
+        slope: (); above 0.
+        shift: ().
+        level: (); the mean of log N over many rows keeps the logits where they are on average.
+        caution: (); by how much all logits are lowered, or the logarithms of what others say.
+        trust: (); share of the others in the logits, where they are asked.
+        shown: (); how many labels a row shows on average: e counts them all, s the chance to be one of them.
+    """
+
+    EXPONENT = 1.25
+    _UNLIKELY, _CERTAIN = 1e-6, 1 - 1e-4  # of many labels, small chances still tell which is the likelier
+    propensity: Tensor
+    slope: Tensor
+    shift: Tensor
+    level: Tensor
+    caution: Tensor
+    trust: Tensor
+    shown: Tensor
+
+    def __init__(self, n_features: int, n_labels: int) -> None:
+        super().__init__()
+        self.linear = LinearHead(n_features, n_labels)
+        self.register_buffer("propensity", torch.ones(n_labels))
+        self.register_buffer("slope", torch.ones(()))
+        self.register_buffer("shift", torch.zeros(()))
+        self.register_buffer("level", torch.zeros(()))
+        self.register_buffer("caution", torch.zeros(()))
+        self.register_buffer("trust", torch.full((), 0.5))
+        self.register_buffer("shown", torch.ones(()))
+
+    def forward(self, features: Tensor, advice: Tensor | None = None) -> Tensor:
+        """Logits, (B, c); with what others say is shown, (B, c), those of both."""
+        free = self.free(features)
+        logits = self.scale(free) - self.log_claims(free).unsqueeze(-1) + (self.level - self.caution)
+        if advice is None:
+            return logits
+        there = advice * (self.shown * torch.exp(-self.caution)) / self.propensity.clamp(max=1.0)
+        return torch.lerp(logits, torch.logit(there.clamp(self._UNLIKELY, self._CERTAIN)), self.trust)
+
+    def free(self, features: Tensor) -> Tensor:
+        """Linear logits h, (B, c)."""
+        return _full_precision(self.linear(features))
+
+    def scale(self, free: Tensor) -> Tensor:
+        """x, (B, c)."""
+        return self.slope * free + self.shift
+
+    def log_claims(self, free: Tensor) -> Tensor:
+        """log N of each row, (B,)."""
+        claims = F.logsigmoid(self.scale(free)) + self.propensity.log()
+        return torch.logsumexp(self.EXPONENT * claims, -1) / self.EXPONENT
+
+    def start_at(self, log_odds: Tensor, weight_scale: float) -> None:
+        """Start near the given linear logits (c,) for every row."""
+        self.linear.start_at(log_odds, weight_scale)
+
+
+class CAMHead(nn.Conv2d):
+    """One class activation map per label, linear in the channels at each place; the logit is the mean of its map.
+
+    Args:
+        n_features: Channels of the maps that come in.
+        n_labels: Number of labels.
+        gain: Values above zero are multiplied by it before the mean; 1 makes this a linear head on pooled features.
+    """
+
+    def __init__(self, n_features: int, n_labels: int, gain: float = 1.0) -> None:
+        super().__init__(n_features, n_labels, kernel_size=1)
+        self.gain = gain
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Logits (B, c) of maps (B, C, H, W)."""
+        return self.activation(maps).mean((2, 3))
+
+    def activation(self, maps: Tensor) -> Tensor:
+        """The class activation maps (B, c, H, W), those above zero already multiplied."""
+        values = _full_precision(super().forward(maps))
+        return torch.where(values > 0, self.gain * values, values)
+
+    @torch.no_grad()
+    def start_at(self, log_odds: Tensor, weight_scale: float) -> None:
+        """Start near the given logits (c,) for every row, as seen behind the gain."""
+        assert self.bias is not None
+        self.bias.copy_(torch.where(log_odds > 0, log_odds / self.gain, log_odds))
+        self.weight.mul_(weight_scale)
+
+
+class LabelLinear(nn.Module):
+    """One logit per label from one embedding per label: ⟨w_j, h_j⟩ + b_j.
+
+    Args:
+        n_features: Width of the embeddings.
+        n_labels: Number of labels.
+    """
+
+    def __init__(self, n_features: int, n_labels: int) -> None:
+        super().__init__()
+        bound = 1 / math.sqrt(n_features)
+        self.weight = nn.Parameter(torch.empty(n_labels, n_features).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(n_labels).uniform_(-bound, bound))
+
+    def classify(self, embeddings: Tensor) -> Tensor:
+        """Logits (B, c) of embeddings (B, c, width)."""
+        return (_full_precision(embeddings) * self.weight).sum(-1) + self.bias
+
+    @torch.no_grad()
+    def start_at(self, log_odds: Tensor, weight_scale: float) -> None:
+        """Start near the given logits (c,) for every row."""
+        self.bias.copy_(log_odds)
+        self.weight.mul_(weight_scale)
+
+
+class LabelAttentionHead(LabelLinear):
+    """Each label looks for its own places in the maps: maps → one embedding per label → logits.
+
+    Args:
+        n_features: Channels C of the maps, which is also the width of the embeddings; a multiple of 4.
+        n_labels: Number of labels.
+    """
+
+    def __init__(self, n_features: int, n_labels: int) -> None:
+        super().__init__(n_features, n_labels)
+        self.attention = LabelAttention(n_features, n_labels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Logits (B, c) of maps (B, C, H, W)."""
+        return self.classify(self.embed(maps))
+
+    def embed(self, maps: Tensor) -> Tensor:
+        """One embedding per label, (B, c, C)."""
+        return _full_precision(self.attention(maps))
+
+
+class LabelGaussianHead(LabelLinear):
+    """A Gaussian code per row and label, N(μ, σ²) from what the label finds in the maps; logits linear in its code.
+
+    Args:
+        n_features: Channels of the maps, as for `LabelAttentionHead`.
+        n_labels: Number of labels.
+        z_dim: Width of the codes.
+    """
+
+    def __init__(self, n_features: int, n_labels: int, z_dim: int) -> None:
+        super().__init__(z_dim, n_labels)
+        self.attention = LabelAttention(n_features, n_labels)
+        self.encoder = nn.Sequential(nn.Linear(n_features, n_features), nn.ReLU(), nn.Linear(n_features, 2 * z_dim))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Logits (B, c) of the mean codes: without chance."""
+        return self.classify(self.encode(maps)[0])
+
+    def encode(self, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """μ and log σ, each (B, c, z_dim); log σ stays within ±6."""
+        mean, double_log_std = _full_precision(self.encoder(self.attention(maps))).chunk(2, dim=-1)
+        return mean, (double_log_std / 2).clamp(-6, 6)
+
+    def sample(self, maps: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Logits of the codes μ + σ·noise, for noise (B, c, z_dim), with their μ and log σ."""
+        mean, log_std = self.encode(maps)
+        return self.classify(mean + log_std.exp() * noise), mean, log_std
+
+
+class LabelAttention(nn.Module):
+    """Maps (B, C, H, W) → one embedding per label, (B, c, C), by a small transformer.
+
+    The places of the maps, each with a fixed sine code of where it is, go through one encoder layer; then a learnt
+    query per label gathers from them in two decoder layers. Labels do not attend to each other. A layer ends in its
+    normalisation, has four heads, an inner width of 4·C, and drops a tenth in training.
+
+    Args:
+        n_features: Channels C; a multiple of 4.
+        n_labels: Number of labels.
+    """
+
+    def __init__(self, n_features: int, n_labels: int) -> None:
+        super().__init__()
+        if n_features % _HEADS:
+            raise ValueError(
+                f"the maps must have a number of channels that {_HEADS} divides; they have {n_features}. Put a 1×1 "
+                "convolution to another number behind the network."
+            )
+        self.queries = nn.Parameter(torch.randn(n_labels, n_features))
+        self.encoder = _AttentionLayer(n_features)
+        self.decoders = nn.ModuleList(_AttentionLayer(n_features) for _ in range(2))
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(B, c, C)."""
+        batch, channels, height, width = maps.shape
+        places = maps.flatten(2).transpose(1, 2)  # (B, H·W, C)
+        code = sine_code(height, width, channels, maps.device).to(places.dtype)
+        places = self.encoder(places, code, places, code)
+        labels: Tensor = places.new_zeros(batch, *self.queries.shape)
+        for decoder in self.decoders:
+            labels = decoder(labels, self.queries, places, code)
+        return labels
+
+
+# Heads and dropout of the published network.
+_HEADS, _DROPOUT = 4, 0.1
+
+
+class _AttentionLayer(nn.Module):
+    """Attention to a source and a two-layer perceptron, each added to its input and normalised."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        for layer in (self.query, self.key, self.value, self.out, self.inner, self.outer):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, x: Tensor, x_code: Tensor, source: Tensor, source_code: Tensor) -> Tensor:
+        """x (B, T, C) after a look at `source` (B, S, C); the codes say who asks, and where."""
+        query, key, value = self.query(x + x_code), self.key(source + source_code), self.value(source)
+        query, key, value = (part.unflatten(2, (_HEADS, -1)).transpose(1, 2) for part in (query, key, value))
+        share = _DROPOUT if self.training else 0.0
+        found = F.scaled_dot_product_attention(query, key, value, dropout_p=share).transpose(1, 2).flatten(2)
+        x = self.norm_1(x + self._drop(self.out(found)))
+        normed: Tensor = self.norm_2(x + self._drop(self.outer(self._drop(F.relu(self.inner(x))))))
+        return normed
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, _DROPOUT, self.training)
+
+
+def sine_code(height: int, width: int, channels: int, device: torch.device | None = None) -> Tensor:
+    """Where a place lies: (height·width, channels), half of the channels for its row, half for its column.
+
+    Rows and columns run up to 2π over the maps; their sines and cosines come at channels/4 frequencies, from 1 on down
+    towards 1/10000.
+    """
+    quarter = channels // 4
+    frequency = 10000.0 ** (-torch.arange(quarter, device=device) / quarter)
+
+    def along(n: int) -> Tensor:
+        angle = 2 * math.pi / n * torch.arange(1, n + 1, device=device).unsqueeze(1) * frequency
+        return torch.cat([angle.sin(), angle.cos()], 1)  # (n, channels/2)
+
+    return torch.cat([along(height).repeat_interleave(width, 0), along(width).repeat(height, 1)], 1)
+
+
+def _full_precision(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor

@@ -1,0 +1,1 @@
+"""Training: a plan, a task, one loop."""

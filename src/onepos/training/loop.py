@@ -1,0 +1,556 @@
+"""The only loop: a plan, a backbone, a method. It knows the name of no method."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from onepos.methods.base import Batch, Memory, Method, TrainView
+from onepos.methods.crossfit import Advisers
+from onepos.metrics import METRICS
+from onepos.training.checkpoint import load_checkpoint, save_checkpoint
+from onepos.training.optimizers import LeanAdam
+from onepos.training.runtime import open_runtime, seeded
+from onepos.training.samples import Samples
+from onepos.training.selection import choose_epoch, measured_by
+
+# Streams of random numbers under one seed. Epoch e takes FIRST_EPOCH_STREAM + e for its batches, FIRST_END_STREAM + e
+# for what the method does after them, which thus does not depend on how many numbers the batches took.
+NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM, FIRST_END_STREAM = 0, 1, 2, 1 << 20
+
+LISTED_LABELS = 64
+"""Labels up to which numbers are noted label by label; of more they would be most of what is kept of a run."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to train, whatever the method.
+
+    Attributes:
+        epochs: Passes over the training rows.
+        batch_size: Rows per step; the last batch of an epoch may be smaller.
+        lr: Learning rate of Adam.
+        weight_decay: L2 weight of Adam, on the weight matrices of the network only: decay would pull a bias,
+            which holds how common its label is, towards one half; what a method adds is its own affair.
+        bias_init: "frequency" starts the head at the log-odds of the observed label frequencies with small
+            weights, "zero" at zero with the usual weights.
+        select: The metric in METRICS by which the best epoch on the validation rows is kept, or selection.MAJORITY.
+        device: "auto", or a torch device such as "cpu", "cuda", "mps".
+        precision: "32" or "bf16".
+        seed: Every random number of the training follows from it.
+        frozen_epochs: Epochs at the start in which the backbone stands still, the statistics of its batch
+            normalisation too, and only the method learns ("linear init").
+        backbone_lr: Learning rate of the backbone, as a multiple of `lr`; where the weights are pretrained, a tenth is
+            usual.
+        compile: Compile the backbone (`torch.compile`) and let cuDNN try its algorithms. Both cost up to some minutes
+            at the start.
+    """
+
+    epochs: int = 20
+    batch_size: int = 32
+    lr: float = 1e-3
+    weight_decay: float = 0.0
+    bias_init: str = "frequency"
+    select: str = "average_precision"
+    device: str = "auto"
+    precision: str = "32"
+    seed: int = 0
+    frozen_epochs: int = 0
+    backbone_lr: float = 1.0
+    compile: bool = False
+
+
+States = dict[int, dict[str, Tensor]]
+"""What `state_dict` gave after some epochs, by epoch."""
+
+
+class Validation(NamedTuple):
+    """Rows that choose the best epoch; `full` tells whether Y holds all labels of a row or one of them."""
+
+    samples: Samples
+    Y: npt.NDArray[np.uint8]
+    full: bool
+
+
+@dataclass
+class History:
+    """What happened; every list has one entry per finished epoch, or none where there is nothing to tell.
+
+    Attributes:
+        loss: Mean training loss.
+        seconds: Wall-clock time.
+        closing_seconds: Of these, what the method did after the batches. In a stack the run that first asks for the
+            logits of the training rows has them made for all; only the mean over the stack is meaningful.
+        validation: The plan's metric on the validation rows.
+        mean_score: The mean probability of each label over the validation rows, the class prior that the predictions
+            amount to; for at most LISTED_LABELS labels.
+        prior: The method's class priors at the end of the epoch; None where unknown.
+        other_metrics: By name, further metrics on the validation rows that the choice of the epoch needs.
+        n_warmup: Epochs in which the method only prepared itself; they are not chosen.
+        best_epoch: The epoch whose weights were kept.
+    """
+
+    loss: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    closing_seconds: list[float] = field(default_factory=list)
+    validation: list[float] = field(default_factory=list)
+    mean_score: list[list[float]] = field(default_factory=list)
+    prior: list[list[float | None]] = field(default_factory=list)
+    other_metrics: dict[str, list[float]] = field(default_factory=dict)
+    n_warmup: int = 0
+    best_epoch: int = -1
+
+
+class Diverged(FloatingPointError):
+    """The loss is no longer finite; `history` ends with that loss."""
+
+    def __init__(self, history: History, plan: Plan) -> None:
+        super().__init__(
+            f"the loss must stay finite; it was {history.loss[-1]} in epoch {len(history.loss) - 1}. "
+            f"Lower lr ({plan.lr}) or scale the features."
+        )
+        self.history = history
+
+
+class Learner(nn.Module):
+    """Backbone and method as one module, so that whoever wraps modules wraps the whole step.
+
+    Attributes:
+        advisers: Who is asked about rows beside the network, see `Method.make_advisers`; set before the training. They
+            follow from the training rows and never change, so they are no part of a checkpoint.
+        frozen: Whether the backbone stands still; set by the loop.
+        compiled: What takes the backbone's place in a training that compiles it.
+    """
+
+    def __init__(self, backbone: nn.Module, method: Method) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.method = method
+        self.advisers: Advisers | None = None
+        self.frozen = False
+        self.compiled: Callable[[Tensor], Tensor] | None = None
+
+    def forward(self, views: tuple[Tensor, ...], observed: Tensor, index: Tensor) -> tuple[Tensor, Memory]:
+        """The loss of a batch, and what the method wants to remember of its rows."""
+        features = [self.embed(view) for view in views]
+        result = self.method.loss(features, Batch(views, observed, index))
+        return result if isinstance(result, tuple) else (result, {})
+
+    def embed(self, rows: Tensor) -> Tensor:
+        """The backbone's features; pictures go in channels last, in which convolutions are fastest."""
+        if rows.ndim == 4:
+            rows = rows.contiguous(memory_format=torch.channels_last)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            features: Tensor = (self.compiled or self.backbone)(rows)
+        return features
+
+    def logits(self, rows: Tensor) -> Tensor:
+        """Prediction is the same for every method: the head of the backbone, and advisers where it has them."""
+        advice = () if self.advisers is None else (self.advisers(rows),)
+        logits: Tensor = self.method(self.embed(rows), *advice)
+        return logits
+
+    def moving_state(self) -> dict[str, Tensor]:
+        """`state_dict` of all that a training changes."""
+        return {name: tensor for name, tensor in self.state_dict().items() if not is_advice(name)}
+
+    def moving_buffers(self) -> list[tuple[str, Tensor]]:
+        """`named_buffers` likewise."""
+        return [(name, buffer) for name, buffer in self.named_buffers() if not is_advice(name)]
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Go back to what `moving_state` gave."""
+        self.load_state_dict(state | {name: t for name, t in self.state_dict().items() if is_advice(name)})
+
+
+def is_advice(name: str) -> bool:
+    """Whether a tensor of a learner belongs to its advisers."""
+    return name.startswith("advisers.")
+
+
+class Network(nn.Sequential):
+    """What is left of a learner for prediction: backbone and head, and advisers where there are some; rows → logits."""
+
+    def __init__(self, backbone: nn.Module, head: nn.Module, advisers: Advisers | None = None) -> None:
+        super().__init__(backbone, head, *(() if advisers is None else (advisers,)))
+
+    @property
+    def n_rows_held(self) -> int:
+        """Training rows that it asks about new ones."""
+        return sum(each.n_rows for each in self if isinstance(each, Advisers))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Logits (B, c)."""
+        backbone, head, *advisers = self
+        logits: Tensor = head(backbone(rows), *(each(rows) for each in advisers))
+        return logits
+
+
+def train(
+    learner: Learner,
+    samples: Samples,
+    observed: npt.NDArray[np.uint8],
+    n_features: int,
+    plan: Plan,
+    *,
+    validation: Validation | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_epoch: Callable[[int, History], None] | None = None,
+) -> History:
+    """Train `learner` in place and leave it at its best epoch, at the last one without validation rows.
+
+    Args:
+        learner: A backbone and a fresh method; the method's head is made here.
+        samples: The training inputs.
+        observed: The observed positives, (n, c) 0/1.
+        n_features: Width of the backbone's features; of maps, their channels.
+        plan: How to train.
+        validation: Rows to choose the epoch by.
+        checkpoint: A file written after each epoch and removed at the end. If it exists, training goes on from
+            there and ends in the same weights, bit for bit on a CPU, as if it had never stopped.
+        on_epoch: Called with the epoch and the history so far.
+
+    Raises:
+        Diverged: The loss was not finite in some epoch; the learner is left at its best epoch before that, if any.
+    """
+    runtime = open_runtime(plan.device, plan.precision)
+    device = runtime.device
+    samples, labels = samples.to(device), torch.tensor(observed, device=device)
+    validation = validation and validation._replace(samples=validation.samples.to(device))
+    view = make_view(learner, samples, labels, n_features, plan, validation, runtime.autocast)
+    with seeded(plan.seed, HEAD_STREAM, device):
+        prepare(learner.to(device), view, plan)
+    optimizer = _optimizer(learner, plan)
+    module, stepper = runtime.setup(learner, optimizer)
+    keeper = _Keeper(learner, optimizer, checkpoint, lambda: identity(learner, plan, samples, labels, validation))
+    history = keeper.resume(device)
+    with _equipped(learner, plan):
+        for epoch in range(len(history.loss), plan.epochs):
+            began = time.perf_counter()
+            learner.method.epoch, learner.frozen = epoch, epoch < plan.frozen_epochs
+            with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
+                history.loss.append(_run_epoch(runtime, module, stepper, learner, samples, labels, plan))
+            if not math.isfinite(history.loss[-1]):
+                keeper.finish(history)
+                raise Diverged(history, plan)
+            close_epoch(learner, view, plan, history)
+            logits = predict_logits(learner, validation.samples, runtime.autocast) if validation else None
+            candidates = judge_epoch(learner, validation, plan, history, logits)
+            if validation:
+                keep_states(keeper.states, candidates, epoch, learner)
+            history.seconds.append(time.perf_counter() - began)
+            keeper.save(history)
+            if on_epoch is not None:
+                on_epoch(epoch, history)
+        keeper.finish(history)
+    return history
+
+
+@contextmanager
+def _equipped(learner: Learner, plan: Plan) -> Iterator[None]:
+    """For the time of a training: convolutions channels last, and the backbone compiled if the plan says so."""
+    tries_algorithms = torch.backends.cudnn.benchmark
+    _lay_out(learner, torch.channels_last)
+    if plan.compile:
+        learner.compiled = _Compiled(learner.backbone, plan.batch_size)
+        torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = tries_algorithms
+        learner.compiled, learner.frozen = None, False
+        _lay_out(learner, torch.contiguous_format)
+
+
+def _lay_out(learner: Learner, layout: torch.memory_format) -> None:
+    for parameter in learner.parameters():
+        if parameter.ndim == 4:
+            parameter.data = parameter.data.contiguous(memory_format=layout)
+
+
+class _Compiled:
+    """A backbone compiled for whole batches that it learns from.
+
+    A shorter last batch and passes without gradients would each cost a compilation of their own; they run as they are.
+    """
+
+    def __init__(self, backbone: nn.Module, batch_size: int) -> None:
+        self.backbone, self.batch_size = backbone, batch_size
+        self.fast = torch.compile(backbone.forward, dynamic=False)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        features: Tensor
+        whole = len(rows) == self.batch_size and torch.is_grad_enabled()
+        features = self.fast(rows) if whole else self.backbone(rows)
+        return features
+
+
+Precision = Callable[[], AbstractContextManager[Any]]
+"""Makes a context in which the layers run in the precision of the plan."""
+
+
+def predict_logits(learner: Learner, samples: Samples, precision: Precision = nullcontext) -> Tensor:
+    """Logits of all samples in evaluation mode and index order, (n, c).
+
+    Advisers are asked once about each set of samples, and of the rows that they learnt from say what they would if they
+    had not seen them.
+    """
+    if learner.advisers is None:
+        return _pass(learner, samples, learner.logits, precision)
+    advice = ask_advisers(learner, samples)
+    return _pass(learner, samples, learner.embed, precision, then=lambda features: learner.method(features, advice))
+
+
+@torch.no_grad()
+def ask_advisers(learner: Learner, samples: Samples) -> Tensor:
+    """What they say about all samples, (n, c)."""
+    assert learner.advisers is not None
+    rows = run_in_steps(lambda rows: rows, samples, next(learner.parameters()).device)
+    return learner.advisers.about(rows)
+
+
+@torch.no_grad()
+def run_in_steps(
+    output: Callable[[Tensor], Tensor], samples: Samples, device: torch.device, asked: Tensor | None = None
+) -> Tensor:
+    """`output` of all rows in index order, or of those asked for, in ascending positions; as many at a time as fit.
+
+    Rows that `batches` leaves out are taken as `rows` gives them, so that there is one output per row.
+    """
+    asked = torch.arange(len(samples), device=device) if asked is None else asked
+    n = len(asked)
+    size = -(-n // -(-n // samples.pass_rows))  # about equal steps, not a last one of a few rows
+    index, parts = [], []
+    for rows, (view,) in samples.batches(asked, size, 0):
+        index.append(rows)
+        parts.append(output(view))
+    if sum(map(len, index)) == n:
+        return torch.cat(parts)
+    left_out = torch.zeros(len(samples), dtype=torch.bool, device=device)
+    left_out[asked] = True
+    for rows in index:
+        left_out[rows] = False
+    for rows in torch.split(left_out.nonzero().flatten(), size):
+        index.append(rows)
+        parts.append(output(samples.rows(rows)))
+    return torch.cat(parts)[torch.cat(index).argsort()]
+
+
+def keep_states(states: States, candidates: Set[int], epoch: int, learner: Learner) -> None:
+    """Add the state of this epoch if it is a candidate, and forget those that are so no longer."""
+    for old in states.keys() - candidates:
+        del states[old]
+    if epoch in candidates:
+        states[epoch] = {name: tensor.clone() for name, tensor in learner.moving_state().items()}
+
+
+class _Keeper:
+    """Holds the states of the epochs that may be chosen, and a copy of the training on disk where a file is given."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        optimizer: torch.optim.Optimizer,
+        path: str | os.PathLike[str] | None,
+        identity: Callable[[], str],
+    ) -> None:
+        self.learner, self.optimizer, self.path = learner, optimizer, path
+        self.identity = identity() if path else ""
+        self.states: States = {}
+
+    def resume(self, device: torch.device) -> History:
+        """The history to go on from, and with it weights and optimiser; an empty one at the start."""
+        saved = load_checkpoint(self.path, self.identity, device) if self.path else None
+        if saved is None:
+            return History()
+        self.learner.restore(saved["learner"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.states = saved["states"]
+        return History(**saved["history"])
+
+    def save(self, history: History) -> None:
+        """Write the checkpoint, if asked for."""
+        if self.path:
+            state = {"learner": self.learner.moving_state(), "optimizer": self.optimizer.state_dict()}
+            kept = {"states": self.states, "history": dataclasses.asdict(history)}
+            save_checkpoint(self.path, self.identity, state | kept)
+
+    def finish(self, history: History) -> None:
+        """Go back to the best weights; the checkpoint has done its work."""
+        if history.best_epoch in self.states:
+            self.learner.restore(self.states[history.best_epoch])
+        self.learner.eval()
+        if self.path:
+            Path(self.path).unlink(missing_ok=True)
+
+
+def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
+    """Make the head, start it where the plan says, and let the method declare what it remembers."""
+    method, device = learner.method, view.observed.device
+    method.head = method.make_head(view.n_features, view.n_labels).to(device)
+    if plan.bias_init == "frequency":
+        share = (view.observed.sum(0, dtype=torch.float32) + 0.5) / (view.n_samples + 1)
+        start, weight_scale = torch.logit(share), 0.1
+    elif plan.bias_init == "zero":
+        start, weight_scale = torch.zeros(view.n_labels, device=device), 1.0
+    else:
+        raise ValueError(f"bias_init must be 'frequency' or 'zero'; got {plan.bias_init!r}.")
+    start_at: Callable[[Tensor, float], None] | None = getattr(method.head, "start_at", None)
+    if start_at is not None:
+        start_at(start, weight_scale)
+    method.setup(view)
+    learner.advisers = method.make_advisers(view)
+    learner.to(device)
+
+
+def optimizer_groups(learner: Learner, plan: Plan) -> dict[tuple[float, float], list[str]]:
+    """Names of the parameters by their (learning rate, weight decay)."""
+    groups: dict[tuple[float, float], list[str]] = {}
+    for name, parameter in learner.named_parameters():
+        of_method = name.startswith("method.")
+        factor = learner.method.lr_factor(name.removeprefix("method.")) if of_method else plan.backbone_lr
+        is_network = name.startswith(("backbone.", "method.head."))
+        decay = plan.weight_decay if is_network and parameter.ndim > 1 else 0.0
+        groups.setdefault((plan.lr * factor, decay), []).append(name)
+    return groups
+
+
+def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
+    parameters = dict(learner.named_parameters())
+    groups = [
+        {"params": [parameters[name] for name in names], "lr": lr, "weight_decay": decay}
+        for (lr, decay), names in optimizer_groups(learner, plan).items()
+    ]
+    return LeanAdam(groups, lr=plan.lr)
+
+
+def _run_epoch(
+    runtime: Any, module: Any, optimizer: Any, learner: Learner, samples: Samples, labels: Tensor, plan: Plan
+) -> float:
+    """One pass over the rows in random order; the mean loss of those that could be had."""
+    method = learner.method
+    module.train()
+    if learner.frozen:
+        learner.backbone.eval()
+    order = torch.randperm(len(samples)).to(labels.device)
+    total, n_seen = torch.zeros((), device=labels.device), 0
+    for index, views in samples.batches(order, plan.batch_size, method.views):
+        optimizer.zero_grad()
+        loss, memory = module(views, labels.index_select(0, index).float(), index)
+        runtime.backward(loss)
+        optimizer.step()
+        for name, rows in memory.items():
+            getattr(method, name)[index] = rows.detach()
+        total += loss.detach() * len(index)
+        n_seen += len(index)
+    if not n_seen:
+        raise ValueError(f"some rows must be readable; all {len(samples)} were skipped. See `skipped` of the samples.")
+    return float(total) / n_seen
+
+
+def close_epoch(learner: Learner, view: TrainView, plan: Plan, history: History) -> None:
+    """After the batches of an epoch: the method's turn."""
+    began = time.perf_counter()
+    method, epoch = learner.method, len(history.loss) - 1
+    method.epoch = epoch
+    with seeded(plan.seed, FIRST_END_STREAM + epoch, view.observed.device):
+        method.end_epoch(view)
+    history.closing_seconds.append(time.perf_counter() - began)
+    if method.class_prior is not None:
+        history.prior.append([None if math.isnan(p) else p for p in method.class_prior.tolist()])
+
+
+def judge_epoch(
+    learner: Learner, validation: Validation | None, plan: Plan, history: History, logits: Tensor | None = None
+) -> Set[int]:
+    """Score the epoch on the validation rows, whose logits may be given, and note the best epoch so far.
+
+    Returns the epochs whose weights must be kept. Without validation rows the last epoch is the best.
+    """
+    epoch = len(history.loss) - 1
+    if validation is None:
+        history.best_epoch = epoch
+        return {epoch}
+    logits = (predict_logits(learner, validation.samples) if logits is None else logits).double().cpu()
+    scores = logits.numpy()
+    if scores.shape[1] <= LISTED_LABELS:
+        history.mean_score.append(torch.sigmoid(logits).mean(0).tolist())
+    shown, *others = measured_by(plan.select)
+    history.validation.append(_measure(shown, validation, scores))
+    for name in others:
+        history.other_metrics.setdefault(name, []).append(_measure(name, validation, scores))
+    # An epoch of the warm-up is chosen only if there are no others.
+    history.n_warmup += learner.method.warming_up and epoch + 1 < plan.epochs
+    series = {shown: history.validation, **history.other_metrics}
+    history.best_epoch, candidates = choose_epoch(series, plan.select, history.n_warmup)
+    return candidates
+
+
+def _measure(name: str, validation: Validation, logits: npt.NDArray[np.float64]) -> float:
+    metric = METRICS[name]
+    return float(metric.function(validation.Y, logits if metric.uses == "scores" else logits > 0))
+
+
+def _pass(
+    learner: Learner,
+    samples: Samples,
+    output: Callable[[Tensor], Tensor],
+    precision: Precision = nullcontext,
+    asked: Tensor | None = None,
+    then: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """`output` of all rows, or those asked for, and what is `then` made of it, in full precision.
+
+    The learner is in evaluation mode meanwhile.
+    """
+    was_training = learner.training
+    learner.eval()
+    with torch.no_grad(), precision():
+        result = run_in_steps(output, samples, next(learner.parameters()).device, asked)
+        result = result if then is None else then(result)
+    learner.train(was_training)
+    return result.float() if result.dtype == torch.bfloat16 else result
+
+
+def make_view(
+    learner: Learner,
+    samples: Samples,
+    labels: Tensor,
+    n_features: int,
+    plan: Plan,
+    validation: Validation | None,
+    precision: Precision = nullcontext,
+) -> TrainView:
+    """What the method may see of the whole training set; passes are made in `precision`."""
+    return TrainView(
+        observed=labels,
+        n_features=n_features,
+        n_epochs=plan.epochs,
+        inputs=lambda: run_in_steps(lambda rows: rows, samples, labels.device),
+        features=lambda asked=None: _pass(learner, samples, learner.embed, precision, asked),
+        logits=lambda: predict_logits(learner, samples, precision),
+        validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,
+        is_tabular="views" not in samples.offers,
+    )
+
+
+def identity(learner: Learner, plan: Plan, samples: Samples, labels: Tensor, validation: Validation | None) -> str:
+    """What must be the same for a checkpoint to be taken up: everything but the device."""
+    kept = {key: value for key, value in dataclasses.asdict(plan).items() if key != "device"}
+    data = samples.fingerprint(), labels.shape, hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
+    held_out = validation and (validation.samples.fingerprint(), hashlib.sha256(validation.Y.tobytes()).hexdigest())
+    method = type(learner.method).__name__, sorted(learner.method.get_params().items())
+    return repr((method, str(learner.backbone), sorted(kept.items()), data, held_out))

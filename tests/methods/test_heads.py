@@ -1,0 +1,192 @@
+"""Heads: where they start, what chance does in the Gaussian ones, and what the maps come to."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from onepos.methods.heads import (
+    CAMHead,
+    GaussianHead,
+    LabelAttention,
+    LabelAttentionHead,
+    LabelGaussianHead,
+    LinearHead,
+    sine_code,
+)
+
+
+@pytest.mark.parametrize("head", [LinearHead(6, 3), GaussianHead(6, 3, 4)], ids=["linear", "gaussian"])
+def test_starts_at_the_given_logits(head):
+    weight = head.weight.detach().clone()
+    head.start_at(torch.tensor([-2.0, 0.0, 1.0]), 0.1)
+    torch.testing.assert_close(head.weight.detach(), 0.1 * weight)
+    head.start_at(torch.tensor([-2.0, 0.0, 1.0]), 0.0)
+    torch.testing.assert_close(head(torch.ones(5, 6)), torch.tensor([-2.0, 0.0, 1.0]).expand(5, 3))
+
+
+def test_mean_path_is_the_mean_code_without_chance():
+    head, features = GaussianHead(6, 3, 4), torch.linspace(-2, 2, 30).reshape(5, 6)
+    before = torch.get_rng_state()
+    mean = features @ head.encoder.weight[:4].T + head.encoder.bias[:4]
+    torch.testing.assert_close(head(features), mean @ head.weight.T + head.bias)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_sampled_code_is_moved_by_the_noise():
+    """With the identity behind the code, logits are the code: μ + σ·noise."""
+    torch.manual_seed(0)
+    head = GaussianHead(2, 3, 3)
+    with torch.no_grad():
+        head.weight.copy_(torch.eye(3))
+        head.bias.zero_()
+        noise = torch.tensor([[0.0, 1.0, -2.0]])
+        logits, mean, log_std = head.sample(torch.tensor([[1.0, -2.0]]), noise)
+    torch.testing.assert_close(logits, mean + log_std.exp() * noise)
+
+
+def test_spread_is_bounded():
+    head = GaussianHead(1, 2, 3)
+    _, log_std = head.encode(torch.tensor([[1e6], [-1e6]]))
+    assert log_std.abs().max() == 6
+    assert log_std.min() == -6
+
+
+def test_code_and_logits_stay_in_full_precision():
+    head = GaussianHead(6, 3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert {tensor.dtype for tensor in head.sample(torch.ones(5, 6), torch.ones(5, 4))} == {torch.float32}
+
+
+ON_MAPS = {
+    "activation maps": lambda: CAMHead(8, 3, gain=5.0),
+    "label attention": lambda: LabelAttentionHead(8, 3),
+    "label codes": lambda: LabelGaussianHead(8, 3, 5),
+}
+
+
+@pytest.fixture
+def maps():
+    return torch.randn(4, 8, 3, 2, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("kind", ON_MAPS)
+def test_heads_on_maps_start_at_the_given_logits(kind, maps):
+    head, log_odds = ON_MAPS[kind]().eval(), torch.tensor([-2.0, 0.0, 1.5])
+    weight = head.weight.detach().clone()
+    head.start_at(log_odds, 0.1)
+    torch.testing.assert_close(head.weight.detach(), 0.1 * weight)
+    head.start_at(log_odds, 0.0)
+    torch.testing.assert_close(head(maps), log_odds.expand(4, 3))
+
+
+@pytest.mark.parametrize("kind", ON_MAPS)
+def test_heads_on_maps_give_full_precision(kind, maps):
+    with torch.autocast("cpu", torch.bfloat16):
+        assert ON_MAPS[kind]()(maps).dtype == torch.float32
+
+
+def test_activation_maps_without_gain_are_a_linear_head_on_pooled_features(maps):
+    head, linear = CAMHead(8, 3), LinearHead(8, 3)
+    with torch.no_grad():
+        linear.weight.copy_(head.weight[:, :, 0, 0])
+        linear.bias.copy_(head.bias)
+    torch.testing.assert_close(head(maps), linear(maps.mean((2, 3))))
+
+
+def test_activation_maps_by_a_loop(maps):
+    """Where a map is above zero it counts five times."""
+    torch.manual_seed(0)
+    head = CAMHead(8, 3, gain=5.0)
+    weight, bias = head.weight.detach().numpy()[:, :, 0, 0], head.bias.detach().numpy()
+    expected = np.zeros((4, 3))
+    for i, j, y, x in np.ndindex(4, 3, 3, 2):
+        value = weight[j] @ maps[i, :, y, x].numpy() + bias[j]
+        expected[i, j] += max(value, 5 * value) / 6
+    np.testing.assert_allclose(head(maps).detach().numpy(), expected, atol=1e-6)
+    assert (head.activation(maps) > 0).any()
+
+
+def normalise(x):
+    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def layer(state, name, x, x_code, source, source_code):
+    """One look of x at the source and a perceptron, head by head, with loops over who looks."""
+
+    def linear(part, rows):
+        return rows @ state[f"{name}.{part}.weight"].T + state[f"{name}.{part}.bias"]
+
+    query, key, value = linear("query", x + x_code), linear("key", source + source_code), linear("value", source)
+    found = np.zeros_like(query)
+    size = query.shape[1] // 4
+    for head in range(4):
+        part = slice(head * size, (head + 1) * size)
+        for t in range(len(query)):
+            strength = np.exp(key[:, part] @ query[t, part] / math.sqrt(size))
+            found[t, part] = strength / strength.sum() @ value[:, part]
+    x = normalise(x + linear("out", found))
+    return normalise(x + linear("outer", np.maximum(linear("inner", x), 0)))
+
+
+def test_label_attention_by_a_loop(maps):
+    torch.manual_seed(1)
+    attention = LabelAttention(8, 3).double().eval()
+    state = {name: value.numpy() for name, value in attention.state_dict().items()}
+    code = sine_code(3, 2, 8).double().numpy()
+    out = attention(maps.double()).detach().numpy()
+    for i in range(4):
+        places = maps[i].double().numpy().reshape(8, 6).T
+        places = layer(state, "encoder", places, code, places, code)
+        labels = np.zeros((3, 8))
+        for decoder in ("decoders.0", "decoders.1"):
+            labels = layer(state, decoder, labels, state["queries"], places, code)
+        np.testing.assert_allclose(out[i], labels, atol=1e-9)
+
+
+def test_sine_code_by_a_loop():
+    code = sine_code(3, 2, 8)
+    for place, (y, x) in enumerate(np.ndindex(3, 2)):
+        for k, (at, n) in enumerate([(y, 3), (x, 2)]):
+            for i in range(2):
+                angle = 2 * math.pi * (at + 1) / n / 10000 ** (i / 2)
+                assert math.isclose(code[place, 4 * k + i], math.sin(angle), abs_tol=1e-6)
+                assert math.isclose(code[place, 4 * k + 2 + i], math.cos(angle), abs_tol=1e-6)
+
+
+def test_a_label_is_found_by_its_own_query(maps):
+    """Labels do not attend to each other: alone a label is as it is among others."""
+    torch.manual_seed(0)
+    attention = LabelAttention(8, 3).eval()
+    among = attention(maps)
+    attention.queries.data = attention.queries.data[1:2]
+    torch.testing.assert_close(attention(maps), among[:, 1:2])
+
+
+def test_dropout_is_for_training_alone(maps):
+    attention = LabelAttention(8, 3)
+    assert not torch.equal(attention(maps), attention(maps))
+    attention.eval()
+    assert torch.equal(attention(maps), attention(maps))
+
+
+def test_embeddings_become_logits_label_by_label(maps):
+    head = LabelAttentionHead(8, 3).eval()
+    embeddings = head.embed(maps)
+    assert embeddings.shape == (4, 3, 8)
+    for j in range(3):
+        torch.testing.assert_close(head(maps)[:, j], embeddings[:, j] @ head.weight[j] + head.bias[j])
+
+
+def test_codes_per_label_are_moved_by_the_noise(maps):
+    torch.manual_seed(0)
+    head, noise = LabelGaussianHead(8, 3, 5).eval(), torch.randn(4, 3, 5)
+    logits, mean, log_std = head.sample(maps, noise)
+    torch.testing.assert_close(logits, head.classify(mean + log_std.exp() * noise))
+    torch.testing.assert_close(head.sample(maps, torch.zeros(4, 3, 5))[0], head(maps))
+
+
+def test_number_of_channels_must_fit():
+    with pytest.raises(ValueError, match="the maps must have a number of channels that 4 divides; they have 6"):
+        LabelAttentionHead(6, 3)
