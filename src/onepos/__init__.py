@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from onepos.methods.base import Batch as Batch
     from onepos.methods.base import Method as Method
     from onepos.methods.base import TrainView as TrainView
-    from onepos.methods.crossfit import cross_fit as cross_fit
+    from onepos.methods.crisp_plus.crossfit import held_out_probabilities as held_out_probabilities
     from onepos.metrics import METRICS as METRICS
     from onepos.metrics import evaluate as evaluate
     from onepos.priors import PriorEstimate as PriorEstimate
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from onepos.protocol import split as split
 
 _ROOMS = {
-    "onepos.methods.crossfit": ("cross_fit",),
+    "onepos.methods.crisp_plus.crossfit": ("held_out_probabilities",),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
     "onepos.methods.base": ("Batch", "Method", "TrainView"),

@@ -41,34 +41,23 @@ from onepos.labels import read_full_labels, read_labels
 from onepos.methods import make_method
 from onepos.methods.base import Method
 from onepos.metrics import average_precision
-from onepos.priors import make_thresholds
-from onepos.training.backbones import make_backbone, n_outputs
-from onepos.training.loop import (
-    NETWORK_STREAM,
-    History,
-    Learner,
-    Network,
-    Plan,
-    Validation,
-    predict_logits,
-    run_in_steps,
-    train,
-)
-from onepos.training.runtime import choose_device, seeded
-from onepos.training.samples import Samples, as_samples, fit_scaling
+from onepos.training.loop import History, run_in_steps, train
+from onepos.training.outcome import read_outcome, training_logits
+from onepos.training.plan import Plan
+from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
+from onepos.training.samples import Samples, as_samples, make_scaling
+from onepos.training.task import TrainingData, Validation, make_task, needs
 
 FloatArray = npt.NDArray[np.float64]
 Indicator = npt.NDArray[np.uint8]
 
 
 class _Job(NamedTuple):
-    """What `train` needs of the data."""
+    """What a fit makes of the user's data."""
 
-    samples: Samples
+    data: TrainingData
     observed: Indicator
-    backbone: nn.Module
-    n_features: int
-    validation: Validation | None
+    network: str | nn.Module
     plan: Plan
 
 
@@ -225,27 +214,13 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         else:
             job = self._prepare_rows(X, y, validation, method, plan)
 
-        learner = Learner(job.backbone, method)
-        self.history_ = train(
-            learner,
-            job.samples,
-            job.observed,
-            job.n_features,
-            job.plan,
-            validation=job.validation,
-            checkpoint=checkpoint,
-            on_epoch=on_epoch,
-        )
-        if isinstance(job.samples, ImageFiles):  # a file that was lost since the pictures were checked
-            judge_unreadable(job.samples, job.samples.skipped, self.on_error)
-        device = next(learner.parameters()).device
-        logits = predict_logits(learner, job.samples.to(device)).cpu()
-        self.method_ = method.cpu()
-        advisers = None if learner.advisers is None else copy.deepcopy(learner.advisers).cpu()  # others may share them
-        self.network_ = Network(job.backbone.cpu(), method.head, advisers)
-        self.class_prior_, self.class_prior_interval_ = self.method_.final_prior(logits, job.observed)
-        probability = torch.sigmoid(logits.double()).numpy()
-        self.thresholds_ = make_thresholds(self.threshold, probability, self.class_prior_)
+        task = make_task(job.data, job.observed, method, job.plan, network=job.network, hidden=self.hidden)
+        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch)
+        if isinstance(task.samples, ImageFiles):  # a file that was lost since the pictures were checked
+            judge_unreadable(task.samples, task.samples.skipped, self.on_error)
+        outcome = read_outcome(task, training_logits(task, trained), self.threshold)
+        self.history_, self.method_, self.network_ = trained.history, method.cpu(), trained.network.cpu()
+        self.class_prior_, self.class_prior_interval_, self.thresholds_ = outcome
         return self
 
     def decision_function(self, X: Any, *, on_pictures: OnPictures | None = None) -> FloatArray:
@@ -366,18 +341,15 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         observed, self.classes_ = read_labels(y, X.shape[0], self.positives)
         _warn_unobserved(observed, self.classes_)
         self.pictures_, self.extractor_, self.skipped_ = None, None, {}
-        self.scaling_ = fit_scaling(X) if self.scale == "standard" else None
+        self.scaling_ = make_scaling(X, self.scale)
         held_out = None
         if validation is not None:
             X_val, y_val = _as_pair(validation)
             X_val = self._read_rows(X_val, reset=False)
             Y_val = read_full_labels(y_val, X_val.shape[0], self.classes_)
             held_out = Validation(as_samples(X_val, self.scaling_), Y_val, _is_full(Y_val))
-        _check_offers(method, self._offered(held_out is not None and held_out.full), still=False)
-        with seeded(plan.seed, NETWORK_STREAM, torch.device("cpu")):
-            backbone = make_backbone(self.network, X.shape[1], len(self.classes_), self.hidden)
-        n_features = n_outputs(backbone, X.shape[1])
-        return _Job(as_samples(X, self.scaling_), observed, backbone, n_features, held_out, plan)
+        data = TrainingData(as_samples(X, self.scaling_), held_out, self._offers)
+        return _Job(data, observed, self.network, plan)
 
     def _prepare_pictures(
         self,
@@ -396,14 +368,14 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         if validation is not None:
             X_val, y_val = _as_pair(validation)
             Y_val = read_full_labels(y_val, len(X_val), self.classes_)
-        offered = self._offered(Y_val is not None and _is_full(Y_val))
-        _check_offers(method, offered | {"maps", "views"} if self.fine_tune else offered, still=not self.fine_tune)
+        if not self.fine_tune:
+            _check_frozen(method)
         with seeded(plan.seed, NETWORK_STREAM, torch.device("cpu")):
             network, normalisation, sha256 = make_picture_network(
                 self.network, self.weights, maps=method.maps, fine_tune=self.fine_tune
             )
         size = choose_size(self.image_size, self.network, X)
-        n_features = n_image_features(network, size, method.maps)
+        n_image_features(network, size, method.maps)  # refuses a network that does not fit
         self.pictures_, self.scaling_ = PictureInput(size, normalisation, sha256), None
         self.extractor_ = None if self.fine_tune else network
 
@@ -414,14 +386,14 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             held_out = Validation(val_samples, Y_val[val_kept], _is_full(Y_val))
         _warn_unobserved(observed[kept], self.classes_)
         if not self.fine_tune:
-            return _Job(samples, observed[kept], nn.Identity(), n_features, held_out, plan)
+            return _Job(TrainingData(samples, held_out, self._offers), observed[kept], "linear", plan)
         gentle = 1.0 if sha256 is None else 0.1
         plan = replace(
             plan,
             frozen_epochs=int(self.frozen_epochs),
             backbone_lr=gentle if self.backbone_lr is None else float(self.backbone_lr),
         )
-        return _Job(samples, observed[kept], network, n_features, held_out, plan)
+        return _Job(TrainingData(samples, held_out, self._offers), observed[kept], network, plan)
 
     def _read_training_pictures(
         self, X: Any, on_pictures: OnPictures | None, *, is_validation: bool
@@ -473,9 +445,6 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             judge_unreadable(pictures, find_unreadable(pictures, on_pictures), self.on_error)
         return pictures
 
-    def _offered(self, has_full_validation: bool) -> frozenset[str]:
-        return self._offers | ({"validation labels"} if has_full_validation else set())
-
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
         if not reset and holds_pictures(X):
             raise ValueError("this model was fitted to rows of numbers; X holds pictures. Pass a matrix.")
@@ -524,16 +493,10 @@ def _warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any])
         )
 
 
-def _check_offers(method: Method, offered: frozenset[str], *, still: bool) -> None:
-    """Whether the method finds what it needs; `still`: pictures, by a network that does not learn."""
-    needs = method.requires.union({"views"} if method.views > 1 else (), {"maps"} if method.maps else ())
-    for need in sorted(needs - offered):
-        if still and need in ("maps", "views"):
-            raise ValueError(
-                f"{type(method).__name__} needs {need}; a network that stands still gives each picture one row of "
-                "features. Pass fine_tune=True, on the command line --fine-tune."
-            )
-        remedy = {
-            "validation labels": "Pass fit(X, y, validation=(X_val, Y_val)) with all labels of some rows.",
-        }.get(need, "Choose another method: see `onepos list methods`.")
-        raise ValueError(f"{type(method).__name__} needs {need}; this data offers none. {remedy}")
+def _check_frozen(method: Method) -> None:
+    """Whether the method can learn from features of a frozen network."""
+    for need in sorted(needs(method) & {"maps", "views"}):
+        raise ValueError(
+            f"{type(method).__name__} needs {need}; a frozen network gives each image one row of features. "
+            "Pass fine_tune=True, on the command line --fine-tune."
+        )

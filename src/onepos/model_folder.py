@@ -19,9 +19,8 @@ from onepos.images.inputs import LARGEST, SMALLEST, PictureInput, as_normalisati
 from onepos.images.networks import make_image_backbone, n_image_features
 from onepos.methods import METHODS
 from onepos.methods.base import Method
-from onepos.methods.crossfit import Advisers
 from onepos.training.backbones import make_backbone, n_outputs
-from onepos.training.loop import History, Network
+from onepos.training.loop import History
 from onepos.training.samples import Scaling
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ Model = TypeVar("Model", bound="SinglePositiveClassifier")
 
 FORMAT = 3
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
-_ADVISERS = "network.2."  # the third part of `Network`
 
 
 def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) -> None:
@@ -164,10 +162,8 @@ def _rebuild(
     fitted = _make_method(facts["method"], method)
     backbone, n_features = _make_network(model, fitted, bool(model.pictures_ and facts["pictures"]["fine_tuned"]))
     fitted.head = fitted.make_head(n_features, len(model.classes_))
-    told = {key.removeprefix(_ADVISERS): tensor for key, tensor in tensors.items() if key.startswith(_ADVISERS)}
-    n_inputs = n_features if model.pictures_ else model.n_features_in_
-    advisers = Advisers.read(told, n_inputs, len(model.classes_)) if told else None
-    model.method_, model.network_ = fitted, Network(backbone, fitted.head, advisers)
+    of_network = {key.removeprefix("network."): t for key, t in tensors.items() if key.startswith("network.")}
+    model.method_, model.network_ = fitted, fitted.rebuild(backbone, of_network)
     parts = {"network": model.network_} | ({} if model.extractor_ is None else {"extractor": model.extractor_})
     for name, part in parts.items():
         mine = [key for key in tensors if key.startswith(f"{name}.")]
@@ -182,7 +178,7 @@ def _make_network(model: SinglePositiveClassifier, method: Method, fine_tuned: b
     """The network before the head, without its weights, and how many features it gives."""
     if model.pictures_ is None:
         backbone = make_backbone(model.network, model.n_features_in_, len(model.classes_), model.hidden)
-        return backbone, n_outputs(backbone, model.n_features_in_)
+        return backbone, n_outputs(backbone, torch.zeros(2, model.n_features_in_))
     backbone, _, _ = make_image_backbone(model.network, maps=method.maps)
     n_features = n_image_features(backbone, model.pictures_.size, method.maps)
     if fine_tuned:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,25 @@ from torch import Tensor, nn
 
 from onepos.bench.images import load_pictures, make_picture_network, picture_parts, start_features
 from onepos.bench.recipes import resolve
-from onepos.bench.stacking import Task, train_many
+from onepos.bench.stacking import train_many
 from onepos.bench.study import PictureSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.images.readers import ImageDataset
 from onepos.methods import make_method
-from onepos.methods.base import Method
+from onepos.methods.base import Shared
 from onepos.metrics import METRICS, evaluate
-from onepos.priors import FloatArray, estimate_priors, make_thresholds
+from onepos.priors import FloatArray, estimate_priors
 from onepos.protocol import draw_single_positive, split
-from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.criteria import CRITERIA
-from onepos.training.loop import LISTED_LABELS, NETWORK_STREAM, History, Learner, Plan, Validation, predict_logits
-from onepos.training.runtime import seeded
-from onepos.training.samples import Samples, as_samples, fit_scaling
+from onepos.training.loop import LISTED_LABELS, History, Trained
+from onepos.training.outcome import predict_rows, read_outcome, training_logits
+from onepos.training.plan import Plan
+from onepos.training.runtime import NETWORK_STREAM, seeded
+from onepos.training.samples import Samples, as_samples, fit_scaling, make_scaling
+from onepos.training.task import Task, TrainingData, Validation, make_task, needs
 
-# What a study of pictures says of the plan.
-_OF_PICTURES = ("precision", "frozen_epochs", "backbone_lr", "compile")
+# What a study of images sets in the plan.
+_OF_IMAGES = ("precision", "frozen_epochs", "backbone_lr", "compile")
 
 _PENALTY = 100.0  # of the ridge regression; between 10 and 1000 it hardly matters
 
@@ -47,7 +49,8 @@ class Trial:
         single: The same rows with one label each.
         test: Test rows.
         test_labels: All their labels.
-        prior: Class priors for criteria that ask for them, from single positives alone; the same for all runs.
+        prior: Class priors for criteria that need them, from single positives alone; the same for all runs.
+        shared: What the methods of all runs share.
     """
 
     samples: Samples
@@ -58,6 +61,7 @@ class Trial:
     test: Samples
     test_labels: Labels
     prior: FloatArray
+    shared: Shared = field(default_factory=Shared)
 
 
 def load_data(name: str, pictures: bool) -> Dataset | ImageDataset:
@@ -100,11 +104,10 @@ def _make_row_trial(data: Dataset, run: Run) -> Trial:
     ships_all = all(len(shipped.get(name, ())) for name in names)
     parts = [shipped[name] for name in names] if ships_all else split(data.Y, run.split_seed)
     train, val, test = (data.take(rows) for rows in parts)
-    standard = fit_scaling(train.X)
-    scaling = standard if run.scaling == "standard" else None
+    scaling = make_scaling(train.X, run.scaling)
     held_out = as_samples(val.X, scaling)
     observed = draw_single_positive(train.Y, run.draw_seed)
-    standardised = as_samples(train.X, standard)
+    standardised = as_samples(train.X, scaling or fit_scaling(train.X))
     return Trial(
         samples=as_samples(train.X, scaling),
         observed=observed,
@@ -135,13 +138,11 @@ def common_prior(rows: Tensor, observed: Labels) -> FloatArray:
     return estimate_priors(rows @ weights, observed).prior
 
 
-def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
-    """The run as something to train. This is the one place where a method may be handed the labels of training rows."""
+def task_of(run: Run, trial: Trial, device: str = "cpu") -> Task:
+    """The run as something to train. This is the one place where a method may be given the labels of training rows."""
     parameters = {name: resolve(value, run.method, trial.labels) for name, value in run.parameters.items()}
     method = make_method(run.method, **parameters)
-    with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
-        backbone, width = _make_network(run, trial, method)
-    pictures = {name: getattr(run.pictures, name) for name in _OF_PICTURES} if run.pictures else {}
+    images = {name: getattr(run.pictures, name) for name in _OF_IMAGES} if run.pictures else {}
     plan = Plan(
         epochs=run.epochs,
         batch_size=run.batch_size,
@@ -151,41 +152,33 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
         select=run.select_metric,
         device=device,
         seed=run.seed,
-        **pictures,
+        **images,
     )
-    observed = trial.labels if "full labels" in method.requires else trial.observed
-    validation = trial.full if run.select_labels == "full" else trial.single
-    return Task(Learner(backbone, method), trial.samples, observed, width, plan, validation)
-
-
-def _make_network(run: Run, trial: Trial, method: Method) -> tuple[nn.Module, int]:
-    """The network, and the width of its features."""
+    network: str | nn.Module = run.network
     if run.pictures:
-        return make_picture_network(run, run.pictures, maps=method.maps)
-    n_features = trial.samples.n_features
-    backbone = make_backbone(run.network, n_features, trial.labels.shape[1], run.hidden)
-    return backbone, n_outputs(backbone, n_features)
+        with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
+            network, _ = make_picture_network(run, run.pictures, maps=method.maps)
+    validation = trial.full if run.select_labels == "full" else trial.single
+    data = TrainingData(trial.samples, validation, frozenset({"full labels"}), trial.shared)
+    observed = trial.labels if "full labels" in method.requires else trial.observed
+    return make_task(data, observed, method, plan, network=network, hidden=run.hidden)
 
 
 def why_not(run: Run) -> str | None:
     """Why a run can not be made, in a sentence; None if it can."""
-    needs = make_method(run.method, **run.parameters).requires - {"full labels"}
+    missing = needs(make_method(run.method, **run.parameters)) - {"full labels"}
     if run.select_labels == "full":
-        needs -= {"validation labels"}
+        missing -= {"validation labels"}
     if run.pictures:
-        needs -= {"maps", "views"}
-    return f"{run.method} needs {', '.join(sorted(needs))}; this study offers none." if needs else None
+        missing -= {"maps", "views"}
+    return f"{run.method} needs {', '.join(sorted(missing))}; this study has none." if missing else None
 
 
-def make_result(run: Run, trial: Trial, task: Task, history: History, *, trace: bool = False) -> dict[str, Any]:
+def make_result(run: Run, trial: Trial, task: Task, trained: Trained, *, trace: bool = False) -> dict[str, Any]:
     """What a trained run gave, with `trace` also after each epoch. The test rows are looked at here, once."""
-    learner = task.learner
-    method = learner.method
-    there = next(learner.parameters()).device
-    logits, held_out, test = (
-        predict_logits(learner, rows.to(there)).double().cpu()
-        for rows in (trial.samples, trial.full.samples, trial.test)
-    )
+    history, method = trained.history, task.learner.method
+    logits = training_logits(task, trained)
+    held_out, test = (predict_rows(trained.network, rows).double().cpu() for rows in (trial.full.samples, trial.test))
     finite = history.best_epoch >= 0 and all(bool(part.isfinite().all()) for part in (logits, held_out, test))
     result: dict[str, Any] = {
         "best_epoch": history.best_epoch,
@@ -203,10 +196,9 @@ def make_result(run: Run, trial: Trial, task: Task, history: History, *, trace: 
     if not finite:
         empty = dict.fromkeys(METRICS)
         return result | {"test": empty, "validation": empty, "criteria": {}, "prior": None, "prior_error": None}
-    prior, _ = method.final_prior(logits, task.observed)
+    prior, _, thresholds = read_outcome(task, logits, run.threshold)
     known = ~np.isnan(prior)
     true = trial.labels.mean(0)
-    thresholds = make_thresholds(run.threshold, torch.sigmoid(logits).numpy(), prior)
     scored = [(trial.test_labels, test), (trial.full.Y, held_out)]
     tested, validated = (evaluate(Y, torch.sigmoid(part).numpy(), threshold=thresholds) for Y, part in scored)
     return result | {
@@ -224,9 +216,9 @@ def make_result(run: Run, trial: Trial, task: Task, history: History, *, trace: 
 def run_one(run: Run, data: Dataset | ImageDataset, device: str = "cpu") -> dict[str, Any]:
     """Train and judge a single run."""
     trial = make_trial(data, run, device)
-    task = make_task(run, trial, device)
-    (history,) = train_many([task])
-    return make_result(run, trial, task, history)
+    task = task_of(run, trial, device)
+    (trained,) = train_many([task])
+    return make_result(run, trial, task, trained)
 
 
 def _trace(history: History) -> dict[str, Any] | None:

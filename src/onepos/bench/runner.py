@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from onepos.bench.run import Trial, load_data, make_result, make_task, make_trial, why_not
+from onepos.bench.run import Trial, load_data, make_result, make_trial, task_of, why_not
 from onepos.bench.stacking import bytes_per_run, train_many
 from onepos.bench.store import Status, Store
 from onepos.bench.study import Run, Study
@@ -41,7 +41,7 @@ def make_blocks(study: Study, size: int = BLOCK) -> list[list[Run]]:
     blocks = []
     for group in groups.values():
         singly = 1 if study.pictures else _SINGLY
-        step = size if make_method(group[0].method).stackable and not study.pictures else min(size, singly)
+        step = size if make_method(group[0].method).stacking.possible and not study.pictures else min(size, singly)
         blocks += [group[first : first + step] for first in range(0, len(group), step)]
     return blocks
 
@@ -199,16 +199,16 @@ def _train_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str
     if not runs:
         return
     of_run = [trials.of(run) for run in runs]
-    tasks = [make_task(run, trial, device) for run, trial in zip(runs, of_run, strict=True)]
+    tasks = [task_of(run, trial, device) for run, trial in zip(runs, of_run, strict=True)]
     memory = bytes_per_run(tasks[0])
     began = time.perf_counter()
-    histories = train_many(tasks, stack_size=len(tasks), checkpoints=store.folder / "checkpoints")
+    trained = train_many(tasks, stack_size=len(tasks), checkpoints=store.folder / "checkpoints")
     seconds = (time.perf_counter() - began) / len(tasks)
     done = {key for key, state in store.states(runs).items() if state == "done"}
-    for run, trial, task, history in zip(runs, of_run, tasks, histories, strict=True):
+    for run, trial, task, each in zip(runs, of_run, tasks, trained, strict=True):
         if run.key() not in done:
-            timing = _timing(history, seconds, len(tasks), device, memory)
-            store.save(run, make_result(run, trial, task, history, trace=trace) | {"timing": timing})
+            timing = _timing(each.history, seconds, len(tasks), device, memory)
+            store.save(run, make_result(run, trial, task, each, trace=trace) | {"timing": timing})
 
 
 def _timing(history: History, seconds: float, n_stacked: int, device: str, memory: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ with a first axis over the runs. A step is then
 
 Nothing of a method is written twice. Each run keeps its own learner, whose parameters and buffers become windows on
 its slice of the stack; so what follows the batches of an epoch (`end_epoch`, validation, choice of the best) is the
-very code of `training.py`, run by run.
+very code of `onepos.training.loop`, run by run.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,26 +36,25 @@ from onepos.methods.base import Batch, Memory
 from onepos.methods.heads import LinearHead
 from onepos.training.checkpoint import load_checkpoint, save_checkpoint
 from onepos.training.loop import (
-    FIRST_EPOCH_STREAM,
-    HEAD_STREAM,
     Diverged,
     History,
-    Learner,
-    Plan,
     States,
-    Validation,
-    ask_advisers,
+    Trained,
     close_epoch,
+    finish,
     identity,
     judge_epoch,
     keep_states,
     make_view,
+    on_device,
     optimizer_groups,
     prepare,
     train,
 )
-from onepos.training.runtime import choose_device, free_memory, generator, seeded
+from onepos.training.plan import Plan
+from onepos.training.runtime import FIRST_EPOCH_STREAM, HEAD_STREAM, choose_device, free_memory, generator, seeded
 from onepos.training.samples import DenseRows, Samples, SparseRows, join_samples
+from onepos.training.task import Learner, Task
 
 # Layers that act on each number by itself and keep nothing, so that they take a further axis as they are.
 _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Softplus)
@@ -76,32 +73,13 @@ _PASSED = {"cpu": 1 << 19}
 _NEGLIGIBLE = 1e-20
 
 
-@dataclass(frozen=True)
-class Task:
-    """One run: what `train` takes. Tasks that use the same samples or labels should hold the same object."""
-
-    learner: Learner
-    samples: Samples
-    observed: npt.NDArray[np.uint8]
-    n_features: int
-    plan: Plan
-    validation: Validation | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.samples) != len(self.observed):
-            raise ValueError(
-                f"samples and observed must have as many rows; got {len(self.samples)} and {len(self.observed)}. "
-                "Pass the labels of the same rows."
-            )
-
-
 def train_many(
     tasks: Sequence[Task],
     *,
     stack_size: int | None = None,
     checkpoints: str | os.PathLike[str] | None = None,
     on_run: Callable[[int, History], None] | None = None,
-) -> list[History]:
+) -> list[Trained]:
     """Train every task in place, as `train` would one by one, stacked wherever they can be.
 
     Runs are stacked if they agree in the shape of the data, the network, the method and its parameters that are not
@@ -115,22 +93,22 @@ def train_many(
         on_run: Called with the position and the history of each run that has finished.
 
     Returns:
-        The history of each task. A run whose loss is no longer finite stands still from there on and leaves the others
+        What is left of each task. A run whose loss is no longer finite is not moved from there on and leaves the others
         undisturbed: its history ends with that loss, and its learner is left at its best epoch before, if any.
     """
     if len({id(task.learner) for task in tasks}) < len(tasks):
         raise ValueError("each task must have a learner of its own; one is in two tasks. Copy it with copy.deepcopy.")
     if stack_size is not None and stack_size < 1:
         raise ValueError(f"stack_size must be at least 1; got {stack_size}. Leave it out to fit the memory.")
-    histories = [History() for _ in tasks]
+    trained: dict[int, Trained] = {}
     for chunk in _stacks(tasks, stack_size):
         members = [tasks[k] for k in chunk]
         done = _Stack(members, checkpoints).train() if len(chunk) > 1 else [_train_alone(members[0], checkpoints)]
-        for k, history in zip(chunk, done, strict=True):
-            histories[k] = history
+        for k, each in zip(chunk, done, strict=True):
+            trained[k] = each
             if on_run is not None:
-                on_run(k, history)
-    return histories
+                on_run(k, each.history)
+    return [trained[k] for k in range(len(tasks))]
 
 
 def can_stack(task: Task) -> bool:
@@ -142,7 +120,7 @@ def can_stack(task: Task) -> bool:
     plain_data = isinstance(task.samples, DenseRows | SparseRows) and method.views == 1 and not method.maps
     plan = task.plan
     plain_plan = plan.precision == "32" and plan.frozen_epochs == 0 and not plan.compile
-    return method.stackable and plain_data and plain_plan and plain_network and each_once and all_learn
+    return method.stacking.possible and plain_data and plain_plan and plain_network and each_once and all_learn
 
 
 def _stacks(tasks: Sequence[Task], size: int | None) -> Iterator[list[int]]:
@@ -159,10 +137,10 @@ def _stacks(tasks: Sequence[Task], size: int | None) -> Iterator[list[int]]:
 
 
 def _shape(task: Task) -> str:
-    """What must be the same in a stack. Float parameters of the method may differ, unless it calls them structural."""
+    """What must be the same in a stack. Float parameters of the method may differ, but for those it names as fixed."""
     method, plan = task.learner.method, task.plan
     fixed = {
-        name: type(value) if isinstance(value, float) and name not in method.structural else value
+        name: type(value) if isinstance(value, float) and name not in method.stacking.fixed else value
         for name, value in method.get_params().items()
     }
     data = type(task.samples), len(task.samples), task.samples.n_features, task.observed.shape
@@ -182,34 +160,23 @@ def bytes_per_run(task: Task) -> int:
     device = choose_device(task.plan.device)
     learner = copy.deepcopy(task.learner).to(device)
     labels = torch.tensor(task.observed, device=device)
-    samples = task.samples.to(device)
+    there = on_device(dataclasses.replace(task, learner=learner), device)
     with seeded(task.plan.seed, HEAD_STREAM, device):
-        prepare(learner, make_view(learner, samples, labels, task.n_features, task.plan, task.validation), task.plan)
+        prepare(learner, make_view(there, labels), task.plan)
     weights = sum(p.nbytes for p in learner.parameters())
-    buffers = sum(b.nbytes for _, b in learner.moving_buffers())  # advisers are shared by the runs on their rows
-    batch = 8 * 4 * task.plan.batch_size * (samples.n_features + task.n_features + labels.shape[1])
+    buffers = sum(b.nbytes for b in learner.buffers())
+    batch = 8 * 4 * task.plan.batch_size * (there.samples.n_features + task.n_features + labels.shape[1])
     # Weights, gradient, two moments, step and best; data and labels; the order of the rows and a pass over them.
-    passes = len(samples) * (8 + 8 * labels.shape[1])
-    return 6 * weights + 2 * buffers + samples.nbytes + labels.nbytes + passes + batch
+    passes = len(there.samples) * (8 + 8 * labels.shape[1])
+    return 6 * weights + 2 * buffers + there.samples.nbytes + labels.nbytes + passes + batch
 
 
-def _train_alone(task: Task, checkpoints: str | os.PathLike[str] | None) -> History:
-    path = None
-    if checkpoints is not None:
-        labels = torch.tensor(task.observed)
-        path = _file(checkpoints, identity(task.learner, task.plan, task.samples, labels, task.validation))
+def _train_alone(task: Task, checkpoints: str | os.PathLike[str] | None) -> Trained:
+    path = None if checkpoints is None else _file(checkpoints, identity(task, torch.tensor(task.observed)))
     try:
-        return train(
-            task.learner,
-            task.samples,
-            task.observed,
-            task.n_features,
-            task.plan,
-            validation=task.validation,
-            checkpoint=path,
-        )
+        return train(task, checkpoint=path)
     except Diverged as error:
-        return error.history
+        return finish(task, error.history)
 
 
 def _file(folder: str | os.PathLike[str], content: str) -> Path:
@@ -231,13 +198,13 @@ class _Stack:
         self._stack_state()
         self.histories = [History() for _ in tasks]
         self.logits: Tensor | None = None  # of the training rows, while methods ask for them after an epoch
-        self.advice = self._ask_advisers([v.samples for v in self.validations if v]) if self.held_out else None
         self.states: list[States] = [{} for _ in tasks]  # of each run after the epochs that may be chosen
-        self.identity = repr([identity(*self._whole(k)) for k in range(len(tasks))]) if checkpoints else ""
+        whole = zip(tasks, self.views, strict=True)
+        self.identity = repr([identity(task, view.observed) for task, view in whole]) if checkpoints else ""
         self.path = _file(checkpoints, self.identity) if checkpoints else None
 
-    def train(self) -> list[History]:
-        """All epochs of all runs; a run that is done or diverged stands still while the others go on."""
+    def train(self) -> list[Trained]:
+        """All epochs of all runs; a run that is done or diverged is not moved while the others go on."""
         for epoch in range(self._resume(), max(plan.epochs for plan in self.plans)):
             live = [k for k, plan in enumerate(self.plans) if epoch < plan.epochs and not self._diverged(k)]
             if not live:
@@ -251,7 +218,7 @@ class _Stack:
             self._close_window(k)
         if self.path:
             self.path.unlink(missing_ok=True)
-        return self.histories
+        return [finish(task, history) for task, history in zip(self.tasks, self.histories, strict=True)]
 
     def _run_epoch(self, epoch: int, live: list[int]) -> list[float]:
         """One pass of every run over its rows, in its own order; the mean loss of each."""
@@ -318,7 +285,7 @@ class _Stack:
             close_epoch(self.learners[k], self.views[k], self.plans[k], self.histories[k])
             self._write_back(k)
         self.logits = None
-        scored = self._pass(self.held_out, self.advice) if self.held_out else None
+        scored = self._pass(self.held_out) if self.held_out else None
         for k in live:
             learner, validation, history = self.learners[k], self.validations[k], self.histories[k]
             logits = None if scored is None else scored[k]
@@ -327,38 +294,28 @@ class _Stack:
                 keep_states(self.states[k], candidates, len(history.loss) - 1, learner)
 
     @torch.no_grad()
-    def _pass(self, rows: _RowsOfRuns, advice: list[Tensor] | None) -> Tensor:
+    def _pass(self, rows: _RowsOfRuns) -> Tensor:
         """Logits of each run on all of its rows, (R, n, c)."""
         index = torch.arange(rows.n_rows, device=self.device).expand(len(self.tasks), -1)
         step = max(32, _PASSED.get(self.device.type, _LOOKED_UP) // (len(self.tasks) * self.layers.width))
         self.method.eval()
-        parts = []
-        for part in torch.split(index, step, 1):
-            told = () if advice is None else (torch.stack([each[part[0]] for each in advice]),)
-            parts.append(self._logits_of_each(rows.rows(part), *told))
+        parts = [self._logits_of_each(rows.rows(part)) for part in torch.split(index, step, 1)]
         self.method.train()
         return torch.cat(parts, 1)
 
-    def _logits_of_each(self, rows: Tensor, *told: Tensor) -> Tensor:
-        features = self.layers.forward(rows)
-        return torch.func.vmap(partial(self._logits_of_one, len(told)))(features, *told, *self._state())
+    def _logits_of_each(self, rows: Tensor) -> Tensor:
+        return torch.func.vmap(self._logits_of_one)(self.layers.forward(rows), *self._state())
 
-    def _logits_of_one(self, n_told: int, features: Tensor, *told_and_state: Tensor) -> Tensor:
-        self._put_state(told_and_state[n_told:])
-        logits: Tensor = self.method(features, *told_and_state[:n_told])
+    def _logits_of_one(self, features: Tensor, *state: Tensor) -> Tensor:
+        self._put_state(state)
+        logits: Tensor = self.method(features)
         return logits
 
     def _training_logits(self, k: int) -> Tensor:
-        """Of run k; the first to ask has them made for all."""
+        """Of run k; the first call makes them for all."""
         if self.logits is None:
-            self.logits = self._pass(self.rows, self._ask_advisers(self.rows.of_run))
+            self.logits = self._pass(self.rows)
         return self.logits[k]
-
-    def _ask_advisers(self, sets: Sequence[Samples]) -> list[Tensor] | None:
-        """What the advisers of each run say about its samples, (n, c) each; None where there are no advisers."""
-        if self.learners[0].advisers is None:
-            return None
-        return [ask_advisers(learner, samples) for learner, samples in zip(self.learners, sets, strict=True)]
 
     def _diverged(self, k: int) -> bool:
         return bool(self.histories[k].loss) and not math.isfinite(self.histories[k].loss[-1])
@@ -380,7 +337,7 @@ class _Stack:
             for task in self.tasks
         ]
         self.views = [
-            make_view(task.learner, rows, as_rows[id(task.observed)].data, task.n_features, task.plan, task.validation)
+            make_view(dataclasses.replace(task, samples=rows), as_rows[id(task.observed)].data)
             for task, rows in zip(self.tasks, self.rows.of_run, strict=True)
         ]
 
@@ -389,7 +346,7 @@ class _Stack:
         self.method = copy.deepcopy(self.learners[0].method)  # whose loss is called, with the state of all runs in it
         self.layers = _Layers(self.learners[0])
         if self.layers.hold_entry:
-            self.method.set_submodule(self.method.entry, nn.Identity())
+            self.method.set_submodule(self.method.stacking.entry, nn.Identity())
         states = [dict(learner.named_parameters()) for learner in self.learners]
         stacked = {
             name: torch.stack([self._turn(name, state[name].detach()) for state in states]) for name in states[0]
@@ -398,7 +355,7 @@ class _Stack:
         self.layers.bind(self.adam.weights, self.adam.gradients)
         # What the layers do not hold is the method's: estimated labels, or the weights of a head of its own.
         self.own = {name: tensor for name, tensor in self.adam.weights.items() if name not in self.layers.names}
-        buffers = [dict(learner.moving_buffers()) for learner in self.learners]
+        buffers = [dict(learner.named_buffers()) for learner in self.learners]
         self.buffers = {name: torch.stack([state[name] for state in buffers]) for name in buffers[0]}
         self.floats = self._differing_floats()
         self.slots = [*self._slots("_parameters", self.own), *self._slots("_buffers", self.buffers)]
@@ -436,7 +393,7 @@ class _Stack:
 
     def _write_back(self, k: int) -> None:
         """A buffer that `end_epoch` put another tensor in goes back into the stack."""
-        for name, buffer in self.learners[k].moving_buffers():
+        for name, buffer in self.learners[k].named_buffers():
             if name not in self.buffers:
                 raise ValueError(
                     f"{name} must be a buffer made in setup; it is new after end_epoch. Register it there."
@@ -451,14 +408,11 @@ class _Stack:
         learner, kept = self.learners[k], self.states[k].get(self.histories[k].best_epoch, {})
         for name, parameter in learner.named_parameters():
             parameter.data = kept.get(name, parameter.data).clone(memory_format=torch.contiguous_format)
-        for name, buffer in learner.moving_buffers():
+        for name, buffer in learner.named_buffers():
             _put_buffer(learner, name, kept.get(name, buffer).clone())
         learner.eval()
 
     # Stop and resume
-
-    def _whole(self, k: int) -> tuple[Learner, Plan, Samples, Tensor, Validation | None]:
-        return self.learners[k], self.plans[k], self.tasks[k].samples, self.views[k].observed, self.validations[k]
 
     def _save(self, next_epoch: int) -> None:
         if self.path:
@@ -505,11 +459,12 @@ class _Layers:
     """The backbone, with the method's entry where it is linear, for all runs at once: (R, B, d) → (R, B, width)."""
 
     def __init__(self, learner: Learner) -> None:
-        entry = learner.method.get_submodule(learner.method.entry)
+        first = learner.method.stacking.entry
+        entry = learner.method.get_submodule(first)
         self.hold_entry = type(entry) in (nn.Linear, LinearHead)
         chain = list(_chain("backbone", learner.backbone))
         if self.hold_entry:
-            chain.append((f"method.{learner.method.entry}", entry))
+            chain.append((f"method.{first}", entry))
         self.chain = [(name, layer) for name, layer in chain if not isinstance(layer, nn.Identity)]
         self.turned = {f"{name}.weight" for name, layer in self.chain if isinstance(layer, nn.Linear)}
         self.names = {f"{name}.{leaf}" for name, layer in self.chain for leaf, _ in layer.named_parameters()}

@@ -58,7 +58,7 @@ class TracedLoss:
     def _phase(self, epoch: int) -> Any:
         """Of this epoch, which is the method's from then on."""
         self.method.epoch = epoch
-        return self.method.phase if self.method.epoch_was_read else None
+        return self.method.stacking.phase(self.method) if self.method.epoch_was_read else None
 
     def __call__(self, *tensors: Tensor) -> Any:
         """The function of these tensors, by a trace where there is one."""

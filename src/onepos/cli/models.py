@@ -309,7 +309,7 @@ def _show_fit(model: SinglePositiveClassifier, observed: Any, out: Path, quiet: 
     print(
         f"\nkept epoch {history.best_epoch + 1} of {len(history.loss)}" + (f", validation {best:.4f}" if best else "")
     )
-    n_rows = model.network_.n_rows_held
+    n_rows = getattr(model.network_, "n_training_rows", 0)
     print(f"model: {out}" + (f", with {n_rows} training rows, which it asks about new ones" if n_rows else ""))
 
 

@@ -42,7 +42,7 @@ _TRIM_EVERY = 1 << 27
 class _Pictures:
     """What all kinds share: `_stream` gives pixels, the rest follows."""
 
-    offers: frozenset[str] = frozenset({"views"})
+    offers: frozenset[str] = frozenset({"maps", "views"})
     size: int
     normalisation: Normalisation
     on_error: str = "skip"  # in memory nothing breaks; of packed pictures some may have been skipped before
@@ -54,6 +54,10 @@ class _Pictures:
         self.pass_rows = max(1, min(_PASS_PICTURES, _PASS_NUMBERS // self.n_features))
         self.device = _CPU
         self.skipped = {}
+
+    def probe(self) -> Tensor:
+        """(2, 3, size, size)."""
+        return torch.zeros(2, 3, self.size, self.size)
 
     def rows(self, index: Tensor) -> Tensor:
         """(B, 3, size, size), normalised, un-augmented; a skipped picture is of one colour, the mean."""

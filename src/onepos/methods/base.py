@@ -8,25 +8,46 @@ resumed by `state_dict` and is reset by `clone`.
 branch on the values of tensors. It may branch on `self.epoch` and on int, str and bool parameters; float
 parameters are used in arithmetic only. So many runs can be stacked and trained as one, compiled, or spread
 over processes without touching a method. What a batch changes in per-row memory is returned beside the loss.
+
+Every random number of a method follows from the plan's seed: the loop seeds torch around `setup`, each epoch and
+`end_epoch`; a method that seeds a generator of its own takes `TrainView.seed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor, nn
 
-from onepos.methods.crossfit import Advisers
 from onepos.methods.heads import LinearHead
 from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
 Memory = dict[str, Tensor]
 """New rows of per-row buffers, by buffer name: {"labels": (B, c)}."""
+
+Result = TypeVar("Result")
+
+
+class Shared:
+    """Results that follow from the training rows, their labels and a seed, made once and kept as long as this object.
+
+    Whoever trains holds it: one fit has its own; the runs of a study that see the same rows and labels share one.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, make: Callable[[], Result]) -> Result:
+        """What `make` gives; it is called the first time that `key` is asked for."""
+        if key not in self._made:
+            self._made[key] = make()
+        result: Result = self._made[key]
+        return result
 
 
 @dataclass(frozen=True)
@@ -34,7 +55,7 @@ class Batch:
     """What the loop hands to a method. It carries no true labels: a method can not peek.
 
     Attributes:
-        views: One tensor per view of the samples, (B, d) or pictures (B, 3, H, W).
+        views: One tensor per view of the samples, (B, d) or images (B, 3, H, W).
         observed: The observed positives, 0/1 in floating point, (B, c).
         index: Positions of the rows in the training set, (B,).
     """
@@ -46,7 +67,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class TrainView:
-    """A method's read-only window on the whole training set; a pass is made only when asked for.
+    """The whole training set as a method sees it, read-only; a pass over the rows is made only on demand.
 
     Attributes:
         observed: The observed positives, 0/1, (n, c).
@@ -56,8 +77,11 @@ class TrainView:
         features: A pass of the current network in evaluation mode: features in index order, (n, d); of a method with
             `maps` all maps (n, d, h, w) at once, which is much memory. Given ascending positions, of these rows only.
         logits: The same up to the head, (n, c).
+        backbone: The network before the head.
         validation_prior: Share of each label in fully labelled validation rows, (c,); None without such rows.
-        is_tabular: Whether the inputs are rows of numbers; otherwise they are pictures.
+        is_tabular: Whether the inputs are rows of numbers; otherwise they are images.
+        seed: The seed of the training.
+        shared: Where to keep what other runs on the same rows can use too.
     """
 
     observed: Tensor
@@ -66,8 +90,11 @@ class TrainView:
     inputs: Callable[[], Tensor]
     features: Callable[..., Tensor]
     logits: Callable[[], Tensor]
+    backbone: nn.Module = field(default_factory=nn.Identity)
     validation_prior: Tensor | None = None
     is_tabular: bool = True
+    seed: int = 0
+    shared: Shared = field(default_factory=Shared)
 
     @property
     def n_samples(self) -> int:
@@ -84,6 +111,25 @@ class TrainView:
         return torch.sigmoid(self.logits())
 
 
+@dataclass(frozen=True)
+class StackRules:
+    """What a stack of runs (`onepos.bench.stacking`) must know of a method; no method needs it to be trained.
+
+    Attributes:
+        possible: Whether runs of this method can be stacked at all.
+        fixed: Float parameters that must be equal in a stack, such as those that `loss` rounds to whole numbers.
+        entry: The module that `loss` and `forward` call first, on the features, and make no other use of these. Where
+            it is linear, the stack holds it among its own layers, which is faster.
+        phase: Of a method in its running epoch: what `loss` makes of the epoch. In all epochs of one phase `loss` must
+            be the same function. By default every epoch is a phase of its own; longer ones train faster.
+    """
+
+    possible: bool = True
+    fixed: frozenset[str] = frozenset()
+    entry: str = "head"
+    phase: Callable[[Any], Any] = lambda method: method.epoch
+
+
 class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator is untyped
     """Base of all methods: write `loss`, and of the rest what the idea needs.
 
@@ -92,11 +138,8 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         maps: Whether `loss` and `forward` take feature maps (B, d, h, w) instead of pooled features (B, d). Whoever
             makes an image backbone asks it for maps then; `n_features` is d in both cases.
         requires: What the data must offer, of {"maps", "views", "validation labels"}.
-        privileged: What a method is told that single positives do not tell, such as the mean number of labels.
-        structural: Float parameters that `loss` turns into whole numbers; runs that differ in them can not be stacked.
-        stackable: Whether runs of this method can be stacked at all.
-        entry: The module that `loss` and `forward` call first, on the features, and make no other use of these. Where
-            it is linear, a stack holds it among its own layers, which is faster.
+        privileged: What a method is given that single positives do not tell, such as the mean number of labels.
+        stacking: What a stack of runs must know; see `StackRules`.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
     """
@@ -105,9 +148,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     maps: bool = False
     requires: frozenset[str] = frozenset()
     privileged: frozenset[str] = frozenset()
-    structural: frozenset[str] = frozenset()
-    stackable: bool = True
-    entry: str = "head"
+    stacking: StackRules = StackRules()
     epoch: int = 0
     class_prior: Tensor | None
     head: nn.Module
@@ -131,14 +172,6 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         """Whether the running epoch only prepares the method; such an epoch is not kept as the best."""
         return False
 
-    @property
-    def phase(self) -> Any:
-        """What `loss` makes of the epoch: in all epochs of one phase it must be the same function.
-
-        By default every epoch is a phase of its own if `loss` asks for it. Longer ones train faster in a stack.
-        """
-        return self.epoch
-
     def make_head(self, n_features: int, n_labels: int) -> nn.Module:
         """The module from features to logits."""
         return LinearHead(n_features, n_labels)
@@ -146,16 +179,9 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     def setup(self, train: TrainView) -> None:
         """Once, before training: declare parameters and buffers. By default there is nothing to remember."""
 
-    def make_advisers(self, train: TrainView) -> Advisers | None:
-        """Models that are asked about rows beside the network, made after `setup` and never changed; None for none.
-
-        Only where rows are tabular. What they say is the second argument of `head`.
-        """
-        return None
-
-    def forward(self, features: Tensor, advice: Tensor | None = None) -> Tensor:
-        """Logits (B, c), in full precision also where the layers ran in half; `advice` where there are advisers."""
-        logits: Tensor = self.head(features) if advice is None else self.head(features, advice)
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits (B, c), in full precision also where the layers ran in half."""
+        logits: Tensor = self.head(features)
         return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor | tuple[Tensor, Memory]:
@@ -165,6 +191,29 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         `self.name[batch.index]` after the step.
         """
         raise NotImplementedError(f"{type(self).__name__} must define loss(features, batch); it does not.")
+
+    def finish(self, train: TrainView) -> nn.Module | None:
+        """After the last epoch: the network that predicts, from inputs to logits. None is backbone and head.
+
+        A method that hands over a network of its own also writes `rebuild`, by which a saved model is loaded.
+        """
+        return None
+
+    def rebuild(self, backbone: nn.Module, tensors: dict[str, Tensor]) -> nn.Module:
+        """The network of `finish`, of the right shapes, to be filled by `load_state_dict`.
+
+        Args:
+            backbone: Made anew; `self.head` was made anew too.
+            tensors: The `state_dict` of what `finish` gave. RuntimeError or KeyError where they do not fit.
+        """
+        return nn.Sequential(backbone, self.head)
+
+    def training_logits(self, train: TrainView) -> Tensor:
+        """Logits of the training rows (n, c) after training; thresholds and reported priors follow from them.
+
+        A method whose predicting network remembers the training rows gives what it would predict without them.
+        """
+        return train.logits()
 
     def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
         """Class priors from the scores of the trained network, for the report; a method may have settings for it."""

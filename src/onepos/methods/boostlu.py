@@ -14,7 +14,7 @@ References:
 
 from __future__ import annotations
 
-from onepos.methods.base import TrainView
+from onepos.methods.base import StackRules, TrainView
 from onepos.methods.heads import CAMHead
 from onepos.methods.large_loss import LargeLoss
 
@@ -37,7 +37,7 @@ class BoostLU(LargeLoss):
 
     maps = True
     requires = frozenset({"maps"})
-    stackable = False  # a stack holds linear layers only
+    stacking = StackRules(possible=False)  # a stack holds linear layers only
     head: CAMHead
 
     def __init__(self, variant: str = "reject", delta_rel: float = 0.5, alpha: float = 5.0) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onepos.methods.base import Batch, Memory, Method, TrainView
+from onepos.methods.base import Batch, Memory, Method, StackRules, TrainView
 from onepos.methods.losses import assume_negative, assume_negative_per_label
 from onepos.priors import PriorEstimate, check_parameters, estimate_priors
 
@@ -51,6 +51,7 @@ class CRISP(Method):
         Can Class-Priors Help Single-Positive Multi-Label Learning? (the CRISP paper), Algorithm 1.
     """
 
+    stacking = StackRules(phase=lambda method: method.warming_up)  # the loss changes once
     class_prior: Tensor  # the buffer is filled in setup
     positive_weight: Tensor
     running_logits: Tensor
@@ -90,11 +91,6 @@ class CRISP(Method):
     def warming_up(self) -> bool:
         """Whether this epoch still runs AN."""
         return self.epoch < self.warmup
-
-    @property
-    def phase(self) -> bool:
-        """The loss changes once, with the end of the warm-up."""
-        return self.warming_up
 
     def setup(self, train: TrainView) -> None:
         """Keep the priors and the weight n/n_j of a positive."""

@@ -21,7 +21,7 @@ import math
 import torch
 from torch import Tensor
 
-from onepos.methods.base import Batch, Memory, Method, TrainView
+from onepos.methods.base import Batch, Memory, Method, StackRules, TrainView
 from onepos.methods.losses import binary_cross_entropy
 
 
@@ -47,7 +47,7 @@ class LargeLoss(Method):
         Kim et al., Large Loss Matters in Weakly Supervised Multi-Label Classification, CVPR 2022.
     """
 
-    structural = frozenset({"delta_rel"})
+    stacking = StackRules(fixed=frozenset({"delta_rel"}))
     labels: Tensor
 
     def __init__(

@@ -19,7 +19,7 @@ import math
 import torch
 from torch import Tensor
 
-from onepos.methods.base import Batch, Method, TrainView
+from onepos.methods.base import Batch, Method, StackRules, TrainView
 from onepos.methods.heads import GaussianHead, LabelGaussianHead
 from onepos.methods.losses import binary_cross_entropy, lowest_per_label
 
@@ -58,7 +58,6 @@ class MIME(Method):
         Liu et al., Revisiting Pseudo-Label for Single-Positive Multi-Label Learning (MIME), ICML 2023.
     """
 
-    entry = "head.encoder"
     head: GaussianHead | LabelGaussianHead
     labels: Tensor
     ignored: Tensor
@@ -93,9 +92,9 @@ class MIME(Method):
         return frozenset({"maps"} if self.per_label else ())
 
     @property
-    def stackable(self) -> bool:  # type: ignore[override]
+    def stacking(self) -> StackRules:  # type: ignore[override]
         """Not with codes per label: a stack holds linear layers only."""
-        return not self.per_label
+        return StackRules(possible=not self.per_label, entry="head.encoder")
 
     @property
     def privileged(self) -> frozenset[str]:  # type: ignore[override]

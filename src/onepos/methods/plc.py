@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepos.methods.base import Batch, Memory, Method, TrainView
+from onepos.methods.base import Batch, Memory, Method, StackRules, TrainView
 from onepos.methods.heads import LabelAttentionHead
 from onepos.methods.losses import assume_negative, binary_cross_entropy
 
@@ -67,7 +67,7 @@ class PLC(Method):
     views = 2
     maps = True
     requires = frozenset({"maps", "views"})
-    stackable = False  # a stack holds linear layers only
+    stacking = StackRules(possible=False)  # a stack holds linear layers only
     head: LabelAttentionHead
     codes: Tensor  # weak and strong, (n, kept, 2, z_dim)
     code_labels: Tensor  # the label of each, -1 for none, (n, kept)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepos.methods.base import Batch, Method, TrainView
+from onepos.methods.base import Batch, Method, StackRules, TrainView
 from onepos.methods.neighbours import nearest_neighbours
 
 # The authors': inside a logarithm, beside D in the Beta that is drawn from, beside D in the KL term.
@@ -65,7 +65,7 @@ class SMILE(Method):
         NeurIPS 2022.
     """
 
-    stackable = False  # the draws of stacked runs would not be those of each alone
+    stacking = StackRules(possible=False)  # the draws of stacked runs would not be those of each alone
     neighbours: Tensor  # (n, k)
     rows: Tensor  # x where it is not the input, (n, d)
     smoothed: Tensor  # Â·X, (n, d)

@@ -59,20 +59,30 @@ def make_backbone(
 
 
 @torch.no_grad()
-def n_outputs(backbone: nn.Module, n_features: int) -> int:
-    """Width of the features a backbone gives, found by sending two rows through it."""
+def n_outputs(backbone: nn.Module, probe: torch.Tensor, *, maps: bool = False) -> int:
+    """Width of the features that a backbone gives for two inputs; of maps, their channels.
+
+    Args:
+        backbone: From rows (B, d) or images (B, 3, H, W) to features (B, width), with `maps` to (B, width, h, w).
+        probe: Two inputs.
+        maps: Whether maps are wanted.
+    """
     was_training = backbone.training
-    probe = next((p for p in backbone.parameters()), torch.empty(0))
+    place = next((p.device for p in backbone.parameters()), probe.device)
+    taken = f"({', '.join(['B', *map(str, probe.shape[1:])])})"
     try:
-        out = backbone.eval()(torch.zeros(2, n_features, dtype=torch.float32, device=probe.device))
+        out = backbone.eval()(probe.to(place))
     except RuntimeError as error:
         raise ValueError(
-            f"network must take rows of {n_features} features in single precision; it fails on two such rows ({error})."
+            f"network must take inputs {taken} in single precision; it fails on two of them ({error})."
         ) from error
-    backbone.train(was_training)
-    if not isinstance(out, torch.Tensor) or out.ndim != 2 or len(out) != 2:
+    finally:
+        backbone.train(was_training)
+    if not isinstance(out, torch.Tensor) or out.ndim != (4 if maps else 2) or len(out) != 2:
         found = f"shape {tuple(out.shape)}" if isinstance(out, torch.Tensor) else f"a {type(out).__name__}"
+        wanted, remedy = ("(B, width, h, w)", "before pooling") if maps else ("(B, width)", "pooled and flat")
         raise ValueError(
-            f"network must map (rows, {n_features}) to (rows, width); it gave {found} for 2 rows. Flatten its output."
+            f"network must map {taken} to {wanted}; it gave {found} for 2 inputs. Wrap it in a module that returns its "
+            f"features {remedy}, as one tensor."
         )
     return int(out.shape[1])

@@ -1,4 +1,7 @@
-"""The only loop: a plan, a backbone, a method. It knows the name of no method."""
+"""The only loop: a task goes in, the network that predicts comes out. It knows the name of no method.
+
+Many small tasks are trained as one by `onepos.bench.stacking.train_many`, which uses the parts of this module.
+"""
 
 from __future__ import annotations
 
@@ -18,71 +21,27 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from onepos.methods.base import Batch, Memory, Method, TrainView
-from onepos.methods.crossfit import Advisers
+from onepos.methods.base import TrainView
 from onepos.metrics import METRICS
 from onepos.training.checkpoint import load_checkpoint, save_checkpoint
-from onepos.training.optimizers import LeanAdam
-from onepos.training.runtime import open_runtime, seeded
+from onepos.training.plan import Plan
+from onepos.training.runtime import (
+    FIRST_END_STREAM,
+    FIRST_EPOCH_STREAM,
+    HEAD_STREAM,
+    Runtime,
+    open_runtime,
+    seeded,
+)
 from onepos.training.samples import Samples
 from onepos.training.selection import choose_epoch, measured_by
-
-# Streams of random numbers under one seed. Epoch e takes FIRST_EPOCH_STREAM + e for its batches, FIRST_END_STREAM + e
-# for what the method does after them, which thus does not depend on how many numbers the batches took.
-NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM, FIRST_END_STREAM = 0, 1, 2, 1 << 20
+from onepos.training.task import Learner, Task, Validation
 
 LISTED_LABELS = 64
 """Labels up to which numbers are noted label by label; of more they would be most of what is kept of a run."""
 
-
-@dataclass(frozen=True)
-class Plan:
-    """How to train, whatever the method.
-
-    Attributes:
-        epochs: Passes over the training rows.
-        batch_size: Rows per step; the last batch of an epoch may be smaller.
-        lr: Learning rate of Adam.
-        weight_decay: L2 weight of Adam, on the weight matrices of the network only: decay would pull a bias,
-            which holds how common its label is, towards one half; what a method adds is its own affair.
-        bias_init: "frequency" starts the head at the log-odds of the observed label frequencies with small
-            weights, "zero" at zero with the usual weights.
-        select: The metric in METRICS by which the best epoch on the validation rows is kept, or selection.MAJORITY.
-        device: "auto", or a torch device such as "cpu", "cuda", "mps".
-        precision: "32" or "bf16".
-        seed: Every random number of the training follows from it.
-        frozen_epochs: Epochs at the start in which the backbone stands still, the statistics of its batch
-            normalisation too, and only the method learns ("linear init").
-        backbone_lr: Learning rate of the backbone, as a multiple of `lr`; where the weights are pretrained, a tenth is
-            usual.
-        compile: Compile the backbone (`torch.compile`) and let cuDNN try its algorithms. Both cost up to some minutes
-            at the start.
-    """
-
-    epochs: int = 20
-    batch_size: int = 32
-    lr: float = 1e-3
-    weight_decay: float = 0.0
-    bias_init: str = "frequency"
-    select: str = "average_precision"
-    device: str = "auto"
-    precision: str = "32"
-    seed: int = 0
-    frozen_epochs: int = 0
-    backbone_lr: float = 1.0
-    compile: bool = False
-
-
 States = dict[int, dict[str, Tensor]]
 """What `state_dict` gave after some epochs, by epoch."""
-
-
-class Validation(NamedTuple):
-    """Rows that choose the best epoch; `full` tells whether Y holds all labels of a row or one of them."""
-
-    samples: Samples
-    Y: npt.NDArray[np.uint8]
-    full: bool
 
 
 @dataclass
@@ -92,8 +51,8 @@ class History:
     Attributes:
         loss: Mean training loss.
         seconds: Wall-clock time.
-        closing_seconds: Of these, what the method did after the batches. In a stack the run that first asks for the
-            logits of the training rows has them made for all; only the mean over the stack is meaningful.
+        closing_seconds: Of these, what the method did after the batches. In a stack the first run that needs the logits
+            of the training rows pays for all; only the mean over the stack is meaningful.
         validation: The plan's metric on the validation rows.
         mean_score: The mean probability of each label over the validation rows, the class prior that the predictions
             amount to; for at most LISTED_LABELS labels.
@@ -125,100 +84,24 @@ class Diverged(FloatingPointError):
         self.history = history
 
 
-class Learner(nn.Module):
-    """Backbone and method as one module, so that whoever wraps modules wraps the whole step.
+class Trained(NamedTuple):
+    """What is left of a task: what happened, the network that predicts, and the training set as the method sees it."""
 
-    Attributes:
-        advisers: Who is asked about rows beside the network, see `Method.make_advisers`; set before the training. They
-            follow from the training rows and never change, so they are no part of a checkpoint.
-        frozen: Whether the backbone stands still; set by the loop.
-        compiled: What takes the backbone's place in a training that compiles it.
-    """
-
-    def __init__(self, backbone: nn.Module, method: Method) -> None:
-        super().__init__()
-        self.backbone = backbone
-        self.method = method
-        self.advisers: Advisers | None = None
-        self.frozen = False
-        self.compiled: Callable[[Tensor], Tensor] | None = None
-
-    def forward(self, views: tuple[Tensor, ...], observed: Tensor, index: Tensor) -> tuple[Tensor, Memory]:
-        """The loss of a batch, and what the method wants to remember of its rows."""
-        features = [self.embed(view) for view in views]
-        result = self.method.loss(features, Batch(views, observed, index))
-        return result if isinstance(result, tuple) else (result, {})
-
-    def embed(self, rows: Tensor) -> Tensor:
-        """The backbone's features; pictures go in channels last, in which convolutions are fastest."""
-        if rows.ndim == 4:
-            rows = rows.contiguous(memory_format=torch.channels_last)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            features: Tensor = (self.compiled or self.backbone)(rows)
-        return features
-
-    def logits(self, rows: Tensor) -> Tensor:
-        """Prediction is the same for every method: the head of the backbone, and advisers where it has them."""
-        advice = () if self.advisers is None else (self.advisers(rows),)
-        logits: Tensor = self.method(self.embed(rows), *advice)
-        return logits
-
-    def moving_state(self) -> dict[str, Tensor]:
-        """`state_dict` of all that a training changes."""
-        return {name: tensor for name, tensor in self.state_dict().items() if not is_advice(name)}
-
-    def moving_buffers(self) -> list[tuple[str, Tensor]]:
-        """`named_buffers` likewise."""
-        return [(name, buffer) for name, buffer in self.named_buffers() if not is_advice(name)]
-
-    def restore(self, state: dict[str, Tensor]) -> None:
-        """Go back to what `moving_state` gave."""
-        self.load_state_dict(state | {name: t for name, t in self.state_dict().items() if is_advice(name)})
-
-
-def is_advice(name: str) -> bool:
-    """Whether a tensor of a learner belongs to its advisers."""
-    return name.startswith("advisers.")
-
-
-class Network(nn.Sequential):
-    """What is left of a learner for prediction: backbone and head, and advisers where there are some; rows → logits."""
-
-    def __init__(self, backbone: nn.Module, head: nn.Module, advisers: Advisers | None = None) -> None:
-        super().__init__(backbone, head, *(() if advisers is None else (advisers,)))
-
-    @property
-    def n_rows_held(self) -> int:
-        """Training rows that it asks about new ones."""
-        return sum(each.n_rows for each in self if isinstance(each, Advisers))
-
-    def forward(self, rows: Tensor) -> Tensor:
-        """Logits (B, c)."""
-        backbone, head, *advisers = self
-        logits: Tensor = head(backbone(rows), *(each(rows) for each in advisers))
-        return logits
+    history: History
+    network: nn.Module
+    view: TrainView
 
 
 def train(
-    learner: Learner,
-    samples: Samples,
-    observed: npt.NDArray[np.uint8],
-    n_features: int,
-    plan: Plan,
+    task: Task,
     *,
-    validation: Validation | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     on_epoch: Callable[[int, History], None] | None = None,
-) -> History:
-    """Train `learner` in place and leave it at its best epoch, at the last one without validation rows.
+) -> Trained:
+    """Train the task's learner in place and leave it at its best epoch, at the last one without validation rows.
 
     Args:
-        learner: A backbone and a fresh method; the method's head is made here.
-        samples: The training inputs.
-        observed: The observed positives, (n, c) 0/1.
-        n_features: Width of the backbone's features; of maps, their channels.
-        plan: How to train.
-        validation: Rows to choose the epoch by.
+        task: What to train.
         checkpoint: A file written after each epoch and removed at the end. If it exists, training goes on from
             there and ends in the same weights, bit for bit on a CPU, as if it had never stopped.
         on_epoch: Called with the epoch and the history so far.
@@ -226,42 +109,59 @@ def train(
     Raises:
         Diverged: The loss was not finite in some epoch; the learner is left at its best epoch before that, if any.
     """
+    learner, plan = task.learner, task.plan
     runtime = open_runtime(plan.device, plan.precision)
     device = runtime.device
-    samples, labels = samples.to(device), torch.tensor(observed, device=device)
-    validation = validation and validation._replace(samples=validation.samples.to(device))
-    view = make_view(learner, samples, labels, n_features, plan, validation, runtime.autocast)
+    task = on_device(task, device)
+    labels = torch.tensor(task.observed, device=device)
+    view = make_view(task, labels, runtime.autocast)
     with seeded(plan.seed, HEAD_STREAM, device):
         prepare(learner.to(device), view, plan)
     optimizer = _optimizer(learner, plan)
-    module, stepper = runtime.setup(learner, optimizer)
-    keeper = _Keeper(learner, optimizer, checkpoint, lambda: identity(learner, plan, samples, labels, validation))
+    keeper = _Keeper(learner, optimizer, checkpoint, lambda: identity(task, labels))
     history = keeper.resume(device)
     with _equipped(learner, plan):
         for epoch in range(len(history.loss), plan.epochs):
             began = time.perf_counter()
             learner.method.epoch, learner.frozen = epoch, epoch < plan.frozen_epochs
             with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
-                history.loss.append(_run_epoch(runtime, module, stepper, learner, samples, labels, plan))
+                history.loss.append(_run_epoch(runtime, optimizer, task, labels))
             if not math.isfinite(history.loss[-1]):
                 keeper.finish(history)
                 raise Diverged(history, plan)
             close_epoch(learner, view, plan, history)
-            logits = predict_logits(learner, validation.samples, runtime.autocast) if validation else None
-            candidates = judge_epoch(learner, validation, plan, history, logits)
-            if validation:
+            held_out = task.validation
+            logits = predict_logits(learner, held_out.samples, runtime.autocast) if held_out else None
+            candidates = judge_epoch(learner, held_out, plan, history, logits)
+            if held_out:
                 keep_states(keeper.states, candidates, epoch, learner)
             history.seconds.append(time.perf_counter() - began)
             keeper.save(history)
             if on_epoch is not None:
                 on_epoch(epoch, history)
         keeper.finish(history)
-    return history
+    return finish(task, history, view)
+
+
+def finish(task: Task, history: History, view: TrainView | None = None) -> Trained:
+    """The network that predicts, made by the method or of backbone and head, of a learner whose training is over."""
+    learner = task.learner
+    device = next(learner.parameters()).device
+    if view is None:
+        view = make_view(on_device(task, device), torch.tensor(task.observed, device=device))
+    network = learner.method.finish(view) or nn.Sequential(learner.backbone, learner.method.head)
+    return Trained(history, network.eval(), view)
+
+
+def on_device(task: Task, device: torch.device) -> Task:
+    """The same task with its samples on the device."""
+    held_out = task.validation and task.validation._replace(samples=task.validation.samples.to(device))
+    return dataclasses.replace(task, samples=task.samples.to(device), validation=held_out)
 
 
 @contextmanager
 def _equipped(learner: Learner, plan: Plan) -> Iterator[None]:
-    """For the time of a training: convolutions channels last, and the backbone compiled if the plan says so."""
+    """During a training: convolutions channels last, and the backbone compiled where the plan demands it."""
     tries_algorithms = torch.backends.cudnn.benchmark
     _lay_out(learner, torch.channels_last)
     if plan.compile:
@@ -303,30 +203,15 @@ Precision = Callable[[], AbstractContextManager[Any]]
 
 
 def predict_logits(learner: Learner, samples: Samples, precision: Precision = nullcontext) -> Tensor:
-    """Logits of all samples in evaluation mode and index order, (n, c).
-
-    Advisers are asked once about each set of samples, and of the rows that they learnt from say what they would if they
-    had not seen them.
-    """
-    if learner.advisers is None:
-        return _pass(learner, samples, learner.logits, precision)
-    advice = ask_advisers(learner, samples)
-    return _pass(learner, samples, learner.embed, precision, then=lambda features: learner.method(features, advice))
-
-
-@torch.no_grad()
-def ask_advisers(learner: Learner, samples: Samples) -> Tensor:
-    """What they say about all samples, (n, c)."""
-    assert learner.advisers is not None
-    rows = run_in_steps(lambda rows: rows, samples, next(learner.parameters()).device)
-    return learner.advisers.about(rows)
+    """Logits of all samples by backbone and head, in evaluation mode and index order, (n, c)."""
+    return _pass(learner, samples, learner.logits, precision)
 
 
 @torch.no_grad()
 def run_in_steps(
     output: Callable[[Tensor], Tensor], samples: Samples, device: torch.device, asked: Tensor | None = None
 ) -> Tensor:
-    """`output` of all rows in index order, or of those asked for, in ascending positions; as many at a time as fit.
+    """`output` of all rows in index order, or of the ascending positions given, as many at a time as fit.
 
     Rows that `batches` leaves out are taken as `rows` gives them, so that there is one output per row.
     """
@@ -354,7 +239,7 @@ def keep_states(states: States, candidates: Set[int], epoch: int, learner: Learn
     for old in states.keys() - candidates:
         del states[old]
     if epoch in candidates:
-        states[epoch] = {name: tensor.clone() for name, tensor in learner.moving_state().items()}
+        states[epoch] = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
 
 
 class _Keeper:
@@ -376,7 +261,7 @@ class _Keeper:
         saved = load_checkpoint(self.path, self.identity, device) if self.path else None
         if saved is None:
             return History()
-        self.learner.restore(saved["learner"])
+        self.learner.load_state_dict(saved["learner"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.states = saved["states"]
         return History(**saved["history"])
@@ -384,14 +269,14 @@ class _Keeper:
     def save(self, history: History) -> None:
         """Write the checkpoint, if asked for."""
         if self.path:
-            state = {"learner": self.learner.moving_state(), "optimizer": self.optimizer.state_dict()}
+            state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict()}
             kept = {"states": self.states, "history": dataclasses.asdict(history)}
             save_checkpoint(self.path, self.identity, state | kept)
 
     def finish(self, history: History) -> None:
         """Go back to the best weights; the checkpoint has done its work."""
         if history.best_epoch in self.states:
-            self.learner.restore(self.states[history.best_epoch])
+            self.learner.load_state_dict(self.states[history.best_epoch])
         self.learner.eval()
         if self.path:
             Path(self.path).unlink(missing_ok=True)
@@ -412,7 +297,6 @@ def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
     if start_at is not None:
         start_at(start, weight_scale)
     method.setup(view)
-    learner.advisers = method.make_advisers(view)
     learner.to(device)
 
 
@@ -434,30 +318,32 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
         {"params": [parameters[name] for name in names], "lr": lr, "weight_decay": decay}
         for (lr, decay), names in optimizer_groups(learner, plan).items()
     ]
-    return LeanAdam(groups, lr=plan.lr)
+    return torch.optim.Adam(groups, lr=plan.lr, fused=True)
 
 
-def _run_epoch(
-    runtime: Any, module: Any, optimizer: Any, learner: Learner, samples: Samples, labels: Tensor, plan: Plan
-) -> float:
-    """One pass over the rows in random order; the mean loss of those that could be had."""
+def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor) -> float:
+    """One pass over the rows in random order; the mean loss of those that could be read."""
+    learner, plan = task.learner, task.plan
     method = learner.method
-    module.train()
+    learner.train()
     if learner.frozen:
         learner.backbone.eval()
-    order = torch.randperm(len(samples)).to(labels.device)
+    order = torch.randperm(len(task.samples)).to(labels.device)
     total, n_seen = torch.zeros((), device=labels.device), 0
-    for index, views in samples.batches(order, plan.batch_size, method.views):
+    for index, views in task.samples.batches(order, plan.batch_size, method.views):
         optimizer.zero_grad()
-        loss, memory = module(views, labels.index_select(0, index).float(), index)
-        runtime.backward(loss)
+        with runtime.autocast():
+            loss, memory = learner(views, labels.index_select(0, index).float(), index)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         for name, rows in memory.items():
             getattr(method, name)[index] = rows.detach()
         total += loss.detach() * len(index)
         n_seen += len(index)
     if not n_seen:
-        raise ValueError(f"some rows must be readable; all {len(samples)} were skipped. See `skipped` of the samples.")
+        raise ValueError(
+            f"some rows must be readable; all {len(task.samples)} were skipped. See `skipped` of the samples."
+        )
     return float(total) / n_seen
 
 
@@ -510,47 +396,39 @@ def _pass(
     output: Callable[[Tensor], Tensor],
     precision: Precision = nullcontext,
     asked: Tensor | None = None,
-    then: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """`output` of all rows, or those asked for, and what is `then` made of it, in full precision.
-
-    The learner is in evaluation mode meanwhile.
-    """
+    """`output` of all rows, or of the positions given, in full precision; the learner is in evaluation mode."""
     was_training = learner.training
     learner.eval()
     with torch.no_grad(), precision():
         result = run_in_steps(output, samples, next(learner.parameters()).device, asked)
-        result = result if then is None else then(result)
     learner.train(was_training)
     return result.float() if result.dtype == torch.bfloat16 else result
 
 
-def make_view(
-    learner: Learner,
-    samples: Samples,
-    labels: Tensor,
-    n_features: int,
-    plan: Plan,
-    validation: Validation | None,
-    precision: Precision = nullcontext,
-) -> TrainView:
+def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext) -> TrainView:
     """What the method may see of the whole training set; passes are made in `precision`."""
+    learner, samples, validation = task.learner, task.samples, task.validation
     return TrainView(
         observed=labels,
-        n_features=n_features,
-        n_epochs=plan.epochs,
+        n_features=task.n_features,
+        n_epochs=task.plan.epochs,
         inputs=lambda: run_in_steps(lambda rows: rows, samples, labels.device),
         features=lambda asked=None: _pass(learner, samples, learner.embed, precision, asked),
         logits=lambda: predict_logits(learner, samples, precision),
+        backbone=learner.backbone,
         validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,
         is_tabular="views" not in samples.offers,
+        seed=task.plan.seed,
+        shared=task.shared,
     )
 
 
-def identity(learner: Learner, plan: Plan, samples: Samples, labels: Tensor, validation: Validation | None) -> str:
+def identity(task: Task, labels: Tensor) -> str:
     """What must be the same for a checkpoint to be taken up: everything but the device."""
-    kept = {key: value for key, value in dataclasses.asdict(plan).items() if key != "device"}
-    data = samples.fingerprint(), labels.shape, hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
+    learner, validation = task.learner, task.validation
+    kept = {key: value for key, value in dataclasses.asdict(task.plan).items() if key != "device"}
+    data = task.samples.fingerprint(), labels.shape, hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
     held_out = validation and (validation.samples.fingerprint(), hashlib.sha256(validation.Y.tobytes()).hexdigest())
     method = type(learner.method).__name__, sorted(learner.method.get_params().items())
     return repr((method, str(learner.backbone), sorted(kept.items()), data, held_out))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+
+# Streams of random numbers under one seed. Epoch e takes FIRST_EPOCH_STREAM + e for its batches, FIRST_END_STREAM + e
+# for what the method does after them, which thus does not depend on how many numbers the batches took.
+NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM, FIRST_END_STREAM = 0, 1, 2, 1 << 20
 
 
 def choose_device(name: str) -> torch.device:
@@ -34,40 +37,23 @@ def _named_device(name: str) -> torch.device:
     return device
 
 
-class Direct:
-    """A CPU in full precision, without a wrapper.
+@dataclass(frozen=True)
+class Runtime:
+    """One device, and the precision in which layers run on it; weights are always in single precision."""
 
-    Fabric costs a batch of 16 rows more than the 5 % it may (benchmarks/loop.py prints the ratio), so the small
-    tabular loop goes around it. It answers to the same names.
-    """
+    device: torch.device
+    half: bool
 
-    device = torch.device("cpu")
-
-    def setup(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """As they are."""
-        return module, optimizer
-
-    def autocast(self) -> AbstractContextManager[None]:
-        """Nothing: all is in single precision."""
-        return nullcontext()
-
-    def backward(self, loss: Tensor) -> None:
-        """The only backward pass of the library, beside Fabric's."""
-        loss.backward()  # type: ignore[no-untyped-call]
+    def autocast(self) -> AbstractContextManager[Any]:
+        """A context in which layers run in the precision of the plan."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.half else nullcontext()
 
 
-def open_runtime(device: str, precision: str) -> Any:
-    """`Direct` on a CPU in 32 bits, otherwise a Lightning Fabric of one device: CUDA, MPS, or bf16 anywhere."""
+def open_runtime(device: str, precision: str) -> Runtime:
+    """The device of this name in "32" or "bf16"."""
     if precision not in ("32", "bf16"):
         raise ValueError(f"precision must be '32' or 'bf16'; got {precision!r}.")
-    place = choose_device(device)
-    if place.type == "cpu" and precision == "32":
-        return Direct()
-    from lightning_fabric import Fabric  # seconds to import: only where it is used
-
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it tells of each training what was asked for
-    where: Any = 1 if place.type == "cpu" else [place.index or 0]
-    return Fabric(accelerator=place.type, devices=where, precision="bf16-mixed" if precision == "bf16" else "32-true")
+    return Runtime(choose_device(device), precision == "bf16")
 
 
 @contextmanager

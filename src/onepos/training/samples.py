@@ -28,14 +28,17 @@ class Samples(Protocol):
 
     def __len__(self) -> int: ...
 
+    def probe(self) -> Tensor:
+        """Two inputs of zeros, of the shape that a network must take."""
+
     def rows(self, index: Tensor) -> Tensor:
         """The rows at `index` as one dense tensor, un-augmented."""
 
     def batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
         """Go through `order`: (index, views) per batch, the views augmented where the samples know how.
 
-        With n_views = 0 there is one view, the plain rows. A row that can not be had, such as a broken picture that is
-        to be skipped, is missing from its batch and from the index.
+        With n_views = 0 there is one view, the plain rows. A row that can not be had, such as a broken image that is to
+        be skipped, is missing from its batch and from the index.
         """
 
     def to(self, device: torch.device) -> Self:
@@ -61,6 +64,11 @@ class _Table:
 
     offers: frozenset[str] = frozenset()
     pass_rows: int = 4096
+    n_features: int
+
+    def probe(self) -> Tensor:
+        """(2, d)."""
+        return torch.zeros(2, self.n_features)
 
     def rows(self, index: Tensor) -> Tensor:
         """(B, d)."""
@@ -138,6 +146,13 @@ class SparseRows(_Table):
     def nbytes(self) -> int:
         """Memory it takes."""
         return sum(t.nbytes for t in (self.start, self.column, self.value, self.origin))
+
+
+def make_scaling(X: Any, scale: str) -> Scaling | None:
+    """How to scale these rows: "standard" or "none"."""
+    if scale not in ("standard", "none"):
+        raise ValueError(f"scale must be 'standard' or 'none'; got {scale!r}.")
+    return fit_scaling(X) if scale == "standard" else None
 
 
 def fit_scaling(X: Any) -> Scaling:

@@ -1,0 +1,57 @@
+"""What follows from a trained task: class priors, and the thresholds of its decisions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from onepos.priors import FloatArray, make_thresholds
+from onepos.training.loop import Trained, run_in_steps
+from onepos.training.samples import Samples
+from onepos.training.task import Task
+
+
+class Outcome(NamedTuple):
+    """What follows from the logits of the training rows.
+
+    Attributes:
+        class_prior: Estimated share of rows that carry each label, (c,); NaN where unknown.
+        class_prior_interval: Its lower and upper end, (c, 2).
+        thresholds: Probability above which a label is predicted, (c,).
+    """
+
+    class_prior: FloatArray
+    class_prior_interval: FloatArray
+    thresholds: FloatArray
+
+
+def training_logits(task: Task, trained: Trained) -> Tensor:
+    """Logits of the training rows after training, (n, c), in double precision on the CPU."""
+    return task.learner.method.training_logits(trained.view).double().cpu()
+
+
+def read_outcome(task: Task, logits: Tensor, threshold: float | str) -> Outcome:
+    """Priors and thresholds of a trained task.
+
+    Args:
+        task: What was trained.
+        logits: Of its training rows.
+        threshold: A number for all labels, or "prior", by which as many training rows exceed a label's threshold as
+            carry it by its class prior.
+    """
+    prior, interval = task.learner.method.final_prior(logits, task.observed)
+    return Outcome(prior, interval, make_thresholds(threshold, torch.sigmoid(logits).numpy(), prior))
+
+
+@torch.no_grad()
+def predict_rows(network: nn.Module, samples: Samples) -> Tensor:
+    """Logits of all samples by a network in evaluation mode, (n, c), on the network's device."""
+    device = next(network.parameters()).device
+
+    def output(rows: Tensor) -> Tensor:
+        logits: Tensor = network(rows.contiguous(memory_format=torch.channels_last) if rows.ndim == 4 else rows)
+        return logits
+
+    return run_in_steps(output, samples.to(device), device)
