@@ -1,7 +1,6 @@
 """Small data for all tests; one thread per process, since pytest-xdist runs one process per core."""
 
 import os
-from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,10 @@ def toy():
 @pytest.fixture
 def short_cross_fit(monkeypatch):
     """Two epochs in place of sixty, for tests that ask for many fits and not for good ones."""
-    for name, value in {"_MOST_EPOCHS": 2, "_MOST_STEPS": 2, "RATES": {"linear": (1e-3,), "layered": (1e-3,)}}.items():
-        monkeypatch.setattr(f"onepos.methods.crossfit.{name}", value)
-    monkeypatch.setattr("onepos.methods.crossfit._recent", OrderedDict())
+    from onepos.methods.crisp_plus import crossfit
+
+    short = crossfit.CrossFitSettings(linear_rates=(1e-3,), layered_rates=(1e-3,), most_epochs=2, most_steps=2)
+    monkeypatch.setattr(crossfit, "DEFAULTS", short)
 
 
 @pytest.fixture

@@ -340,7 +340,7 @@ class TestBadInput:
             ({"hidden": 16}, "hidden must be whole widths of at least 1"),
             ({"hidden": (0,)}, "hidden must be whole widths of at least 1"),
             ({"method": CRISP}, "method must be a name or a Method object"),
-            ({"network": nn.Linear(7, 3)}, "network must take rows of 8 features in single precision"),
+            ({"network": nn.Linear(7, 3)}, r"network must take inputs \(B, 8\) in single precision"),
             ({"precision": "16"}, "precision must be '32' or 'bf16'; got '16'"),
         ],
     )

@@ -63,43 +63,45 @@ def test_unknown_prior_survives(toy, tmp_path):
     assert np.isnan(SinglePositiveClassifier.load(tmp_path).class_prior_[1])
 
 
-class TestAdvisers:
-    """A model that asks others about new rows takes them along."""
+class TestEnsemble:
+    """The folder holds whatever network the method handed over."""
 
     @pytest.fixture
-    def advised(self, toy, short_cross_fit):
+    def fitted(self, toy, short_cross_fit):
         X, Y, observed = toy
         return SinglePositiveClassifier(CRISPPlus(cardinality=1.5), epochs=2).fit(X, observed, validation=(X, Y))
 
-    def test_round_trip(self, advised, toy, tmp_path):
-        advised.save(tmp_path)
+    def test_round_trip(self, fitted, toy, tmp_path):
+        fitted.save(tmp_path)
         twin = SinglePositiveClassifier.load(tmp_path)
-        np.testing.assert_array_equal(twin.decision_function(toy[0]), advised.decision_function(toy[0]))
-        clone = copy.deepcopy(advised)
-        np.testing.assert_array_equal(clone.decision_function(toy[0]), advised.decision_function(toy[0]))
+        np.testing.assert_array_equal(twin.decision_function(toy[0]), fitted.decision_function(toy[0]))
+        clone = copy.deepcopy(fitted)
+        np.testing.assert_array_equal(clone.decision_function(toy[0]), fitted.decision_function(toy[0]))
 
-    def test_without_trust_no_row_is_kept(self, toy, tmp_path, short_cross_fit):
+    def test_without_weight_no_row_is_kept(self, toy, tmp_path, short_cross_fit):
         X, _, observed = toy
-        SinglePositiveClassifier(CRISPPlus(cardinality=1.5, trust=0.0), epochs=1).fit(X, observed).save(tmp_path)
+        SinglePositiveClassifier(CRISPPlus(cardinality=1.5, ensemble_weight=0.0), epochs=1).fit(X, observed).save(
+            tmp_path
+        )
         with safe_open(tmp_path / "model.safetensors", "pt") as tensors:
             shapes = {tuple(tensors.get_tensor(name).shape) for name in tensors.keys()}  # noqa: SIM118
         assert not any(len(X) in shape for shape in shapes)
 
     @pytest.mark.parametrize("change", ["label", "features", "missing"])
-    def test_tensors_that_do_not_fit_are_refused(self, change, advised, tmp_path):
-        advised.save(tmp_path)
+    def test_tensors_that_do_not_fit_are_refused(self, change, fitted, tmp_path):
+        fitted.save(tmp_path)
         tensors = load_file(tmp_path / "model.safetensors")
         if change == "label":
-            tensors["network.2.label"] += 100
+            tensors["network.ensemble.label"] += 100
         elif change == "features":
-            tensors["network.2.features"] = tensors["network.2.features"][:, :-1].contiguous()
+            tensors["network.ensemble.features"] = tensors["network.ensemble.features"][:, :-1].contiguous()
         else:
-            del tensors["network.2.share"]
+            del tensors["network.ensemble.share"]
         save_file(tensors, tmp_path / "model.safetensors")
         facts = json.loads((tmp_path / "model.json").read_text())
         facts["sha256"] = hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
         (tmp_path / "model.json").write_text(json.dumps(facts))
-        with pytest.raises(ValueError, match=r"its parts do not fit together .*advisers must"):
+        with pytest.raises(ValueError, match=r"its parts do not fit together .*the ensemble must"):
             SinglePositiveClassifier.load(tmp_path)
 
 

@@ -59,7 +59,7 @@ def test_the_oracle_sees_all_labels_and_beats_the_floor(scenes):
 def test_the_oracle_can_not_be_fitted_by_accident(toy):
     X, Y, observed = toy
     for y, positives in ((observed, "single"), (Y, "any")):
-        with pytest.raises(ValueError, match="Full needs full labels; this data offers none"):
+        with pytest.raises(ValueError, match="Full needs full labels; this data has none"):
             SinglePositiveClassifier("full", positives=positives).fit(X, y, validation=(X, Y))
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from onepos.bench import runner
-from onepos.bench.run import make_result, make_task, make_trial, run_one, why_not
+from onepos.bench.run import make_result, make_trial, run_one, task_of, why_not
 from onepos.bench.runner import make_blocks, run_study
 from onepos.bench.stacking import train_many
 from onepos.bench.store import Store
@@ -72,7 +72,7 @@ def test_methods_that_do_not_stack_come_in_small_blocks():
     for block in make_blocks(read_study("fair"), 64):
         sizes[block[0].method] = max(sizes.get(block[0].method, 0), len(block))
     assert {name for name, size in sizes.items() if size <= 8} == {
-        name for name in sizes if not make_method(name).stackable
+        name for name in sizes if not make_method(name).stacking.possible
     }
 
 
@@ -90,31 +90,33 @@ def test_common_priors_come_from_single_positives_and_are_the_same_for_all_runs(
 def test_criteria_that_ask_for_priors_get_the_common_ones(study, scenes):
     run = study.runs()[0]
     trial = make_trial(scenes, run)
-    task = make_task(run, trial)
-    (history,) = train_many([task])
+    task = task_of(run, trial)
+    (trained,) = train_many([task])
     held_out = predict_logits(task.learner, trial.full.samples).double().numpy()
     wanted = CRITERIA["pu_risk"].function(trial.single.Y, held_out, trial.prior)
-    assert make_result(run, trial, task, history)["criteria"]["pu_risk"] == pytest.approx(wanted, rel=1e-5)
+    assert make_result(run, trial, task, trained)["criteria"]["pu_risk"] == pytest.approx(wanted, rel=1e-5)
     assert wanted != pytest.approx(CRITERIA["pu_risk"].function(trial.single.Y, held_out, None), rel=1e-3)
 
 
 def test_a_trace_tells_each_epoch_label_by_label(study, scenes):
     run = next(run for run in study.runs() if run.method == "crisp")
     trial = make_trial(scenes, run)
-    task = make_task(run, trial)
-    (history,) = train_many([task])
-    plain, traced = (make_result(run, trial, task, history, trace=trace) for trace in (False, True))
+    task = task_of(run, trial)
+    (trained,) = train_many([task])
+    plain, traced = (make_result(run, trial, task, trained, trace=trace) for trace in (False, True))
     trace = traced.pop("trace")
     assert traced == plain
     assert np.shape(trace["mean_score"]) == np.shape(trace["prior"]) == (2, plain["n_labels"])
-    np.testing.assert_allclose(trace["mean_score"], history.mean_score, rtol=1e-5)
+    np.testing.assert_allclose(trace["mean_score"], trained.history.mean_score, rtol=1e-5)
     logits = predict_logits(task.learner, trial.full.samples).double()
     np.testing.assert_allclose(trace["mean_score"][plain["best_epoch"]], torch.sigmoid(logits).mean(0), rtol=1e-5)
-    np.testing.assert_allclose(trace["prior"], history.prior, rtol=1e-5)
-    unknown = dataclasses.replace(history, prior=[[None] * plain["n_labels"]] * 2)
-    assert make_result(run, trial, task, unknown, trace=True)["trace"]["prior"] == unknown.prior
-    many = dataclasses.replace(history, mean_score=[])  # as for hundreds of labels
-    assert make_result(run, trial, task, many, trace=True)["trace"] is None
+    np.testing.assert_allclose(trace["prior"], trained.history.prior, rtol=1e-5)
+    unknown = dataclasses.replace(trained.history, prior=[[None] * plain["n_labels"]] * 2)
+    assert (
+        make_result(run, trial, task, trained._replace(history=unknown), trace=True)["trace"]["prior"] == unknown.prior
+    )
+    many = dataclasses.replace(trained.history, mean_score=[])  # as for hundreds of labels
+    assert make_result(run, trial, task, trained._replace(history=many), trace=True)["trace"] is None
 
 
 def test_only_a_study_that_asks_for_traces_keeps_them(study, tmp_path):
@@ -131,7 +133,7 @@ def test_only_a_study_that_asks_for_traces_keeps_them(study, tmp_path):
 def test_the_oracle_and_only_the_oracle_gets_all_labels(study, scenes):
     for run in study.runs():
         trial = make_trial(scenes, run)
-        task = make_task(run, trial)
+        task = task_of(run, trial)
         assert (task.observed is trial.labels) == (run.method == study.oracle)
         assert trial.observed.sum(1).tolist() == [1] * len(trial.observed)
 
@@ -141,7 +143,7 @@ def test_runs_of_a_trial_share_rows_and_labels_and_trials_differ(study, scenes):
     first, second = make_trial(scenes, same), make_trial(scenes, other)
     assert not np.array_equal(first.observed, second.observed)
     assert np.array_equal(first.test_labels, second.test_labels), "digit scenes ship their test rows"
-    assert make_task(same, first).samples is make_task(same, first).samples
+    assert task_of(same, first).samples is task_of(same, first).samples
 
 
 def test_rows_are_split_anew_where_the_data_set_ships_no_three_parts(study, scenes):
@@ -153,7 +155,7 @@ def test_rows_are_split_anew_where_the_data_set_ships_no_three_parts(study, scen
 
 def test_selection_without_full_labels_sees_one_label_per_row(study, scenes):
     run = dataclasses.replace(study.runs()[0], select_labels="single-positive")
-    task = make_task(run, make_trial(scenes, run))
+    task = task_of(run, make_trial(scenes, run))
     assert not task.validation.full
     assert task.validation.Y.sum(1).max() == 1
 
@@ -193,14 +195,14 @@ def test_only_some_data_sets(study, tmp_path):
 
 def test_a_run_that_raises_does_not_take_its_block_along(study, tmp_path, monkeypatch):
     broken = make_blocks(study)[0][0].key()
-    make = runner.make_task
+    make = runner.task_of
 
     def make_or_break(run, *arguments):
         if run.key() == broken:
             raise ZeroDivisionError("on purpose")
         return make(run, *arguments)
 
-    monkeypatch.setattr(runner, "make_task", make_or_break)
+    monkeypatch.setattr(runner, "task_of", make_or_break)
     store = Store(tmp_path)
     status = run_study(study, store)
     assert (status.done, status.failed) == (23, 1)
@@ -273,7 +275,8 @@ def test_killed_three_times_it_ends_in_the_same_bytes(tmp_path):
 def test_stopped_by_ctrl_c_it_can_go_on_at_once(tmp_path):
     """The workers give their claims back: nothing is left that looks as if someone were at work."""
     script = (
-        "import sys\n"
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run with it ignored\n"
         "from onepos.bench.runner import run_study\n"
         "from onepos.bench.store import Store\n"
         "from onepos.bench.study_file import read_study\n"

@@ -8,8 +8,10 @@ from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 
 from onepos.methods import METHODS
 from onepos.protocol import draw_single_positive
-from onepos.training.loop import Learner, Plan, train
+from onepos.training.loop import train
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples
+from onepos.training.task import Learner, Task
 
 pytestmark = pytest.mark.usefixtures("short_cross_fit")
 
@@ -27,7 +29,8 @@ def three_runs(name, toy):
         observed = draw_single_positive(Y, seed)
         torch.manual_seed(seed)
         learner = Learner(nn.Sequential(nn.Linear(8, 6), nn.ReLU()), make(name))
-        train(learner, as_samples(X), observed, 6, Plan(epochs=4, batch_size=16, lr=0.01, device="cpu", seed=seed))
+        plan = Plan(epochs=4, batch_size=16, lr=0.01, device="cpu", seed=seed)
+        train(Task(learner, as_samples(X), observed, 6, plan))
         index = torch.as_tensor(np.random.default_rng(seed).permutation(60)[:16])
         rows = torch.tensor(X, dtype=torch.float32)[index]
         learners.append(learner)
@@ -37,7 +40,7 @@ def three_runs(name, toy):
 
 @pytest.mark.parametrize("epoch", [0, 5])
 @pytest.mark.parametrize(
-    "name", [name for name in METHODS if METHODS[name]().stackable and not METHODS[name]().requires]
+    "name", [name for name in METHODS if METHODS[name]().stacking.possible and not METHODS[name]().requires]
 )
 def test_stacked_equals_one_by_one(name, epoch, toy):
     learners, batches = three_runs(name, toy)

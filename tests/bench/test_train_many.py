@@ -14,19 +14,21 @@ from torch import nn
 import onepos.bench.stacking
 import onepos.bench.tracing
 import onepos.training.loop
-from onepos.bench.stacking import Task, can_stack, train_many
+from onepos.bench.stacking import can_stack, train_many
 from onepos.methods import AN, METHODS
 from onepos.methods.base import Method
 from onepos.protocol import draw_single_positive, split
 from onepos.training.backbones import make_backbone
-from onepos.training.loop import Diverged, History, Learner, Plan, Validation, predict_logits, train
+from onepos.training.loop import Diverged, History, Trained, predict_logits, train
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples, fit_scaling, join_samples
+from onepos.training.task import Learner, Task, Validation
 
 pytestmark = pytest.mark.usefixtures("short_cross_fit")
 
 # Also with memory that the loss itself fills.
 METHODS = {**METHODS, "crisp, running scores": partial(METHODS["crisp"], scores="running")}
-STACKABLE = [name for name in METHODS if METHODS[name]().stackable]
+STACKABLE = [name for name in METHODS if METHODS[name]().stacking.possible]
 
 
 def make(name, cardinality=1.9):
@@ -60,8 +62,12 @@ def toy_tasks(toy, name="an", n=4, network="mlp", **plan):
 def alone(tasks):
     """The same tasks, one by one, on copies."""
     tasks = [dataclasses.replace(task, learner=copy.deepcopy(task.learner)) for task in tasks]
-    histories = [train(t.learner, t.samples, t.observed, t.n_features, t.plan, validation=t.validation) for t in tasks]
-    return tasks, histories
+    return tasks, [train(task).history for task in tasks]
+
+
+def stacked(tasks, **options):
+    """Their histories after a training as one."""
+    return [trained.history for trained in train_many(tasks, **options)]
 
 
 def assert_same(tasks, histories, expected_tasks, expected, atol=1e-4):
@@ -83,7 +89,7 @@ def assert_same(tasks, histories, expected_tasks, expected, atol=1e-4):
 def test_equals_one_by_one(name, toy):
     tasks = toy_tasks(toy, name)
     expected = alone(tasks)
-    histories = train_many(tasks)
+    histories = stacked(tasks)
     assert_same(tasks, histories, *expected, atol=1e-5)
     for task, other in zip(tasks, expected[0], strict=True):
         state, other_state = task.learner.state_dict(), other.learner.state_dict()
@@ -99,7 +105,7 @@ def test_traced_equals_one_by_one(name, toy, monkeypatch):
     count_traces(monkeypatch, worth=1)
     tasks = toy_tasks(toy, name, epochs=6)
     expected = alone(tasks)
-    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+    assert_same(tasks, stacked(tasks), *expected, atol=1e-5)
 
 
 def count_traces(monkeypatch, worth):
@@ -159,7 +165,7 @@ def test_equals_one_by_one_on_real_data(data, name, real_data):
         tasks.append(Task(learner, as_samples(rows.X, scaling), observed, 64, plan, validation))
         test_sets.append(as_samples(test.X, scaling))
     others, expected = alone(tasks)
-    histories = train_many(tasks)
+    histories = stacked(tasks)
     for task, other, history, of_other, rows in zip(tasks, others, histories, expected, test_sets, strict=True):
         assert history.best_epoch == of_other.best_epoch
         np.testing.assert_allclose(history.loss, of_other.loss, rtol=1e-4)
@@ -188,7 +194,7 @@ def test_networks(name, backbone, toy):
     ]
     assert all(can_stack(task) for task in tasks)
     expected = alone(tasks)
-    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+    assert_same(tasks, stacked(tasks), *expected, atol=1e-5)
 
 
 def test_a_head_that_is_no_linear_layer(toy):
@@ -204,7 +210,7 @@ def test_a_head_that_is_no_linear_layer(toy):
 
     tasks = [dataclasses.replace(t, learner=Learner(t.learner.backbone, Deep())) for t in toy_tasks(toy)]
     expected = alone(tasks)
-    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+    assert_same(tasks, stacked(tasks), *expected, atol=1e-5)
 
 
 def test_negligible_gradients_are_zero_and_others_as_they_are():
@@ -233,7 +239,7 @@ def test_sparse_rows_of_several_trials(toy):
         samples = as_samples(trial, fit_scaling(trial))
         tasks[k] = dataclasses.replace(task, samples=tasks[k - 1].samples if k % 2 else samples, validation=None)
     expected = alone(tasks)
-    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+    assert_same(tasks, stacked(tasks), *expected, atol=1e-5)
 
 
 def test_joined_sparse_rows_are_those_of_the_parts():
@@ -253,7 +259,7 @@ def test_float_parameters_differ_within_a_stack(parameter, toy, monkeypatch):
         task.learner.method.set_params(**{key: 0.1 + 0.1 * k})
     expected = alone(tasks)
     assert stack_sizes(monkeypatch, tasks) == [4]
-    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+    assert_same(tasks, stacked(tasks), *expected, atol=1e-5)
     assert [task.learner.method.get_params()[key] for task in tasks] == [0.1 + 0.1 * k for k in range(4)]
 
 
@@ -267,11 +273,13 @@ def stack_sizes(monkeypatch, tasks, **arguments):
 
         def train(self):
             sizes.append(self.n)
-            return [History()] * self.n
+            return [Trained(History(), None, None)] * self.n
 
     with monkeypatch.context() as patch:
         patch.setattr(onepos.bench.stacking, "_Stack", Spy)
-        patch.setattr(onepos.bench.stacking, "_train_alone", lambda task, checkpoints: sizes.append(1) or History())
+        patch.setattr(
+            onepos.bench.stacking, "_train_alone", lambda *_: sizes.append(1) or Trained(History(), None, None)
+        )
         train_many(tasks, **arguments)
     return sizes
 
@@ -284,7 +292,7 @@ def test_what_differs_in_shape_is_not_stacked(toy, monkeypatch):
     tasks[4] = dataclasses.replace(tasks[4], samples=as_samples(np.ones((44, 8))), observed=tasks[4].observed[:44])
     assert sorted(stack_sizes(monkeypatch, tasks)) == [1, 1, 1, 1, 2]
     expected = alone(tasks)
-    assert_same(tasks, train_many(tasks), *expected)
+    assert_same(tasks, stacked(tasks), *expected)
 
 
 def test_the_backbones_own_learning_rate_is_kept_in_a_stack(toy, monkeypatch):
@@ -292,7 +300,7 @@ def test_the_backbones_own_learning_rate_is_kept_in_a_stack(toy, monkeypatch):
     tasks[1] = dataclasses.replace(tasks[1], plan=dataclasses.replace(tasks[1].plan, backbone_lr=1.0))
     expected = alone(tasks)
     assert stack_sizes(monkeypatch, tasks) == [4]
-    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+    assert_same(tasks, stacked(tasks), *expected, atol=1e-5)
 
 
 PLANS = {"precision": {"precision": "bf16"}, "frozen epochs": {"frozen_epochs": 2}, "compiled": {"compile": True}}
@@ -311,7 +319,7 @@ def test_what_can_not_be_stacked_is_trained_by_itself(reason, toy, monkeypatch):
             task.learner.backbone[0].weight.requires_grad_(False)
     assert stack_sizes(monkeypatch, tasks) == [1, 1, 1, 1]
     expected = alone(tasks)
-    assert_same(tasks, train_many(tasks), *expected, atol=0)
+    assert_same(tasks, stacked(tasks), *expected, atol=0)
 
 
 def test_structural_parameters_must_agree(toy, monkeypatch):
@@ -345,7 +353,7 @@ def test_a_run_that_diverges_leaves_the_others_undisturbed(name, toy):
     expected = alone(others)
     with pytest.raises(Diverged) as error:
         alone(tasks[1:2])
-    histories = train_many(tasks)
+    histories = stacked(tasks)
     assert_same(others, [histories[k] for k in (0, 2, 3)], *expected, atol=1e-5)
     assert not np.isfinite(histories[1].loss[-1])
     assert len(histories[1].loss) == len(error.value.history.loss) < tasks[1].plan.epochs
@@ -357,12 +365,12 @@ def test_a_run_that_diverges_late_keeps_its_best_epoch(toy):
             return super().loss(features, batch) * (float("nan") if self.epoch >= 2 else 1.0)
 
     tasks = [dataclasses.replace(t, learner=Learner(t.learner.backbone, Late())) for t in toy_tasks(toy, n=2)]
-    for stacked in (True, False):
+    for together in (True, False):
         own = [dataclasses.replace(task, learner=copy.deepcopy(task.learner)) for task in tasks]
-        for history, task in zip(train_many(own, stack_size=None if stacked else 1), own, strict=True):
+        for history, task in zip(stacked(own, stack_size=None if together else 1), own, strict=True):
             assert len(history.loss) == 3
             assert history.best_epoch in (0, 1)
-            assert len(history.validation) == len(history.seconds) - (1 if stacked else 0) == 2
+            assert len(history.validation) == len(history.seconds) - (1 if together else 0) == 2
             assert all(parameter.isfinite().all() for parameter in task.learner.parameters())
 
 
@@ -370,7 +378,7 @@ def test_a_run_that_diverges_late_keeps_its_best_epoch(toy):
 def test_resumed_equals_uninterrupted(name, toy, tmp_path, monkeypatch):
     tasks = toy_tasks(toy, name)
     straight, stopped = ([dataclasses.replace(t, learner=copy.deepcopy(t.learner)) for t in tasks] for _ in range(2))
-    expected = train_many(straight)
+    expected = stacked(straight)
     saved, save = [], onepos.bench.stacking.save_checkpoint
 
     def save_twice(*arguments):
@@ -383,7 +391,7 @@ def test_resumed_equals_uninterrupted(name, toy, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             train_many(stopped, checkpoints=tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
-    histories = train_many(tasks, checkpoints=tmp_path)
+    histories = stacked(tasks, checkpoints=tmp_path)
     assert not list(tmp_path.iterdir())
     assert [len(h.loss) for h in histories] == [5, 6, 5, 6]
     for task, other, history, of_other in zip(tasks, straight, histories, expected, strict=True):
@@ -412,14 +420,14 @@ def test_alone_resumes_too(toy, tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
     epochs = []
     monkeypatch.setattr(type(tasks[0].learner.method), "end_epoch", lambda self, train: epochs.append(self.epoch))
-    assert_same(tasks, train_many(tasks, checkpoints=tmp_path), *expected, atol=0)
+    assert_same(tasks, stacked(tasks, checkpoints=tmp_path), *expected, atol=0)
     assert epochs == [2, 3, 4, 0, 1, 2, 3, 4, 5], "the first goes on where it was"
     assert not list(tmp_path.iterdir())
 
 
 def test_wrong_tasks(toy):
     task = toy_tasks(toy)[0]
-    with pytest.raises(ValueError, match=r"samples and observed must have as many rows; got 45 and 44\."):
+    with pytest.raises(ValueError, match=r"samples and labels must have as many rows; got 45 and 44\."):
         dataclasses.replace(task, observed=task.observed[:44])
     with pytest.raises(ValueError, match=r"stack_size must be at least 1; got 0\. Leave it out to fit the memory\."):
         train_many([task], stack_size=0)
@@ -428,7 +436,7 @@ def test_wrong_tasks(toy):
 def test_each_run_is_reported_as_it_finishes(toy):
     tasks = toy_tasks(toy, n=5)
     seen = []
-    histories = train_many(tasks, stack_size=2, on_run=lambda k, history: seen.append((k, history)))
+    histories = stacked(tasks, stack_size=2, on_run=lambda k, history: seen.append((k, history)))
     assert sorted(k for k, _ in seen) == list(range(5))
     assert all(histories[k] is history for k, history in seen)
 
@@ -436,7 +444,7 @@ def test_each_run_is_reported_as_it_finishes(toy):
 def test_without_validation_rows_the_last_epoch_is_kept(toy):
     tasks = [dataclasses.replace(task, validation=None) for task in toy_tasks(toy, "crisp")]
     expected = alone(tasks)
-    histories = train_many(tasks)
+    histories = stacked(tasks)
     assert_same(tasks, histories, *expected, atol=1e-5)
     assert [history.best_epoch for history in histories] == [4, 5, 4, 5]
 
@@ -447,7 +455,7 @@ def test_runs_with_and_without_validation_rows_of_different_length(toy):
     X, Y, _ = toy
     tasks[1] = dataclasses.replace(tasks[1], validation=Validation(as_samples(X[:9]), Y[:9], True))
     expected = alone(tasks)
-    assert_same(tasks, train_many(tasks), *expected, atol=1e-5)
+    assert_same(tasks, stacked(tasks), *expected, atol=1e-5)
 
 
 def test_a_learner_in_two_tasks(toy):

@@ -10,7 +10,9 @@ from onepos.images import ImageTensors
 from onepos.methods.base import Batch, TrainView
 from onepos.metrics import average_precision
 from onepos.protocol import draw_single_positive
-from onepos.training.loop import Learner, Plan, predict_logits, train
+from onepos.training.loop import predict_logits, train
+from onepos.training.plan import Plan
+from onepos.training.task import Learner, Task
 
 
 @pytest.fixture
@@ -73,7 +75,7 @@ def train_on_pictures():
         pool = [] if method.maps else [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         learner = Learner(nn.Sequential(*layers, *pool), method)
         plan = Plan(epochs=epochs, batch_size=16, lr=lr, device="cpu", precision=precision)
-        history = train(learner, pictures, draw_single_positive(scenes.Y, 0), 32, plan)
+        history = train(Task(learner, pictures, draw_single_positive(scenes.Y, 0), 32, plan)).history
         reached = average_precision(scenes.Y, predict_logits(learner, pictures).numpy())
         return history.loss, reached - average_precision(scenes.Y, np.tile(scenes.Y.mean(0), (64, 1)))
 

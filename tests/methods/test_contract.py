@@ -15,8 +15,10 @@ from torch import nn
 
 from onepos.methods import METHODS
 from onepos.methods.base import Batch, TrainView
-from onepos.training.loop import Learner, Plan, Validation, train
+from onepos.training.loop import train
+from onepos.training.plan import Plan
 from onepos.training.samples import DenseRows
+from onepos.training.task import Learner, Task, Validation
 
 pytestmark = pytest.mark.usefixtures("short_cross_fit")
 
@@ -84,17 +86,8 @@ def run(name, X, observed, Y=None, *, epochs=6, seed=0, checkpoint=None, on_epoc
     learner = learner_of(make(name))
     validation = None if Y is None else Validation(as_samples(X), Y, True)
     plan = Plan(epochs=epochs, batch_size=16, lr=0.01, device=device, seed=seed)
-    history = train(
-        learner,
-        as_samples(X),
-        observed,
-        X.shape[1],
-        plan,
-        validation=validation,
-        checkpoint=checkpoint,
-        on_epoch=on_epoch,
-    )
-    return learner, history
+    task = Task(learner, as_samples(X), observed, X.shape[1], plan, validation)
+    return learner, train(task, checkpoint=checkpoint, on_epoch=on_epoch).history
 
 
 def set_up(name, X, observed, Y):
@@ -191,14 +184,8 @@ class TestLaws:
 
         learner = learner_of(_Permuted.of(make(name), order))
         plan = Plan(epochs=5, batch_size=16, lr=0.01, device="cpu", seed=0)
-        train(
-            learner,
-            as_samples(X),
-            observed[:, order],
-            X.shape[1],
-            plan,
-            validation=Validation(as_samples(X), Y[:, order], True),
-        )
+        held_out = Validation(as_samples(X), Y[:, order], True)
+        train(Task(learner, as_samples(X), observed[:, order], X.shape[1], plan, held_out))
         rows = torch.tensor(X, dtype=torch.float32)
         torch.testing.assert_close(first.logits(rows)[:, order], learner.logits(rows), atol=1e-4, rtol=1e-3)
 
@@ -266,7 +253,7 @@ class TestLaws:
         learner, *batch = set_up(name, X, observed, Y)
         losses = {}
         for learner.method.epoch in range(8):
-            losses.setdefault(learner.method.phase, []).append(learner(*batch)[0].item())
+            losses.setdefault(learner.method.stacking.phase(learner.method), []).append(learner(*batch)[0].item())
         for phase, values in losses.items():
             assert len(set(values)) == 1, f"phase {phase}"
 
@@ -275,12 +262,12 @@ class TestLaws:
         X, Y, observed = toy
         learner, views, *batch = set_up(name, X, observed, Y)
         method = learner.method
-        entry = method.get_submodule(method.entry)
+        entry = method.get_submodule(method.stacking.entry)
         if not isinstance(entry, nn.Linear):
             return
         features = [learner.backbone(view) for view in views]
         expected = method.loss(features, Batch(views, *batch)), method(features[0])
-        method.set_submodule(method.entry, nn.Identity())
+        method.set_submodule(method.stacking.entry, nn.Identity())
         entered = [entry(one) for one in features]
         for got, want in zip((method.loss(entered, Batch(views, *batch)), method(entered[0])), expected, strict=True):
             got, want = (one[0] if isinstance(one, tuple) else one for one in (got, want))

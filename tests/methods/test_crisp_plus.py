@@ -9,25 +9,30 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from onepos.methods import crossfit
 from onepos.methods.base import Batch, TrainView
+from onepos.methods.crisp_plus import CRISPPlus, crossfit
 from onepos.methods.crisp_plus import method as crisp_plus
-from onepos.methods.crisp_plus.method import CRISPPlus, _caution
-from onepos.methods.crossfit import cross_fit
-from onepos.methods.heads import OneShownHead
+from onepos.methods.crisp_plus.head import RowNormalizedHead
+from onepos.methods.crisp_plus.method import _logit_offset
+from onepos.methods.crisp_plus.network import EnsembleNetwork
 from onepos.methods.losses import assume_negative
 from onepos.priors import estimate_priors
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short():
-    """A few long steps of narrow models, of which nothing is left for others."""
+    """A few long steps of narrow models."""
+    settings = crossfit.CrossFitSettings(
+        linear_rates=(0.05,), layered_rates=(0.02,), hidden=16, most_epochs=15, most_steps=15
+    )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(crossfit, "_recent", type(crossfit._recent)())
-        patch.setattr(crossfit, "RATES", {"linear": (0.05,), "layered": (0.02,)})
-        for name, value in {"HIDDEN": 16, "_MOST_EPOCHS": 15, "_MOST_STEPS": 15}.items():
-            patch.setattr(crossfit, name, value)
+        patch.setattr(crossfit, "DEFAULTS", settings)
         yield
+
+
+def cross_fit(rows, observed, seed=0):
+    """As the method makes it."""
+    return crossfit.cross_fit(rows, observed, seed, crossfit.DEFAULTS, keep_models=True)
 
 
 @pytest.fixture(scope="module")
@@ -39,16 +44,17 @@ def case():
     return torch.tensor(X, dtype=torch.float32), torch.eye(4)[label]
 
 
-def view_of(rows, observed, features=None, is_tabular=True):
+def view_of(rows, observed, features=None, logits=None, is_tabular=True, **options):
     def refuse():
-        raise AssertionError("it was not to be asked for")
+        raise AssertionError("this is not needed")
 
     def ask(positions=None):
         if features is None:
             refuse()
         return features if positions is None else features[positions]
 
-    return TrainView(observed, rows.shape[1], 10, lambda: rows, ask, refuse, is_tabular=is_tabular)
+    as_given = refuse if logits is None else lambda: logits
+    return TrainView(observed, rows.shape[1], 10, lambda: rows, ask, as_given, is_tabular=is_tabular, **options)
 
 
 def set_up(method, rows, observed, **options):
@@ -62,12 +68,12 @@ def set_up(method, rows, observed, **options):
 def naive_target(observed, expected, alpha):
     target = observed.clone()
     for i, row in enumerate(observed.tolist()):
-        shown = int(sum(row))
+        n_observed = int(sum(row))
         for j, seen in enumerate(row):
-            if shown == 0:
+            if n_observed == 0:
                 target[i, j] = expected[i, j]
             else:
-                target[i, j] = (1 - alpha) * seen + alpha * min(1, shown * expected[i, j])
+                target[i, j] = (1 - alpha) * seen + alpha * min(1, n_observed * expected[i, j])
     return target
 
 
@@ -105,7 +111,7 @@ def test_equals_the_loops(alpha, case):
 
 
 def test_rare_labels_weigh_more():
-    """As one over the root of their frequency, of mean 1 over what is shown; one never shown stays finite."""
+    """As one over the root of their frequency, of mean 1 over what is observed; one never observed stays finite."""
     share = torch.tensor([0.64, 0.32, 0.04, 0.0])
     weight = crisp_plus._weights(share, 200)
     torch.testing.assert_close(weight[2] / weight[0], torch.tensor(4.0))
@@ -114,15 +120,15 @@ def test_rare_labels_weigh_more():
     torch.testing.assert_close(crisp_plus._weights(torch.full((5,), 0.2), 200), torch.ones(5))
 
 
-def naive_claims(logits, ratio):
-    """The norm of exponent 1.25 of what each label claims, e_j·σ(h_j)."""
+def naive_expected(logits, ratio):
+    """The norm of exponent 1.25 of the probabilities to be observed, e_j·σ(h_j)."""
     total = 0.0
     for logit, share in zip(logits, ratio, strict=True):
         total += (share / (1 + math.exp(-logit))) ** 1.25
     return total ** (1 / 1.25)
 
 
-def test_rows_are_moved_so_that_their_claims_are_alike(case):
+def test_rows_are_moved_so_that_as_many_labels_are_expected_to_be_observed(case):
     """g = x − log(N/N̄), x = β·h + δ, N̄ the geometric mean; no ranking within a row changes."""
     rows, observed = case
     method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
@@ -131,11 +137,11 @@ def test_rows_are_moved_so_that_their_claims_are_alike(case):
     method.end_epoch(view_of(rows, observed, rows))
     free = method.head.linear(rows).detach()
     logits = method.head.slope * free + method.head.shift
-    claims = torch.tensor([naive_claims(row, method.head.propensity.tolist()) for row in logits.tolist()])
-    mean = math.exp(sum(math.log(claim) for claim in claims.tolist()) / 80)
-    torch.testing.assert_close(method(rows), logits - (claims / mean).log()[:, None], atol=1e-5, rtol=0)
+    expected = torch.tensor([naive_expected(row, method.head.propensity.tolist()) for row in logits.tolist()])
+    mean = math.exp(sum(math.log(each) for each in expected.tolist()) / 80)
+    torch.testing.assert_close(method(rows), logits - (expected / mean).log()[:, None], atol=1e-5, rtol=0)
     assert torch.equal(method(rows).argsort(1), free.argsort(1))
-    assert claims.max() > 1.3 * claims.min()
+    assert expected.max() > 1.3 * expected.min()
 
 
 def test_logits_are_scaled_to_what_other_rows_expect(case):
@@ -170,9 +176,9 @@ def test_logits_are_scaled_to_what_other_rows_expect(case):
 def test_few_rows_of_many_tell_the_scale(case, monkeypatch):
     """Evenly spread over the set; no others are asked for."""
     rows, observed = case
-    monkeypatch.setattr(crisp_plus, "_WITNESSES", 20)
+    monkeypatch.setattr(crisp_plus, "_SCALE_ROWS", 20)
     method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
-    assert method.witnesses.tolist() == list(range(0, 80, 4))
+    assert method.scale_rows.tolist() == list(range(0, 80, 4))
     asked = []
 
     def features(positions):
@@ -193,7 +199,7 @@ def test_without_a_cardinality_the_priors_are_those_of_the_bracket():
     estimate = estimate_priors(fit.probability, observed, estimator="bracket")
     assert estimate.warning == ""
     method = CRISPPlus()
-    method.head = OneShownHead(3, 3)
+    method.head = RowNormalizedHead(3, 3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         method.setup(view_of(rows, observed))
@@ -201,10 +207,10 @@ def test_without_a_cardinality_the_priors_are_those_of_the_bracket():
     np.testing.assert_allclose(prior, estimate.prior, rtol=1e-6)
     np.testing.assert_allclose(interval, np.stack([estimate.lower, estimate.upper], 1), rtol=1e-6)
     assert method.prior_is_given
-    assert method.head.caution == 0
+    assert method.head.logit_offset == 0
 
 
-def test_with_nothing_expected_and_all_shown_it_is_assume_negative(case):
+def test_with_nothing_expected_and_all_observed_it_is_assume_negative(case):
     rows, observed = case
     method = set_up(CRISPPlus(alpha=0.0), rows, observed)
     method.head.propensity, method.row_factor, method.weight = torch.ones(4), torch.ones(80, 1), torch.ones(4)
@@ -226,14 +232,14 @@ def test_what_is_drawn_and_what_is_expected(case):
 def test_the_head_starts_at_the_priors(case):
     rows, observed = case
     method = CRISPPlus(cardinality=1.6)
-    method.head = OneShownHead(5, 4)
+    method.head = RowNormalizedHead(5, 4)
     weight = method.head.linear.weight.detach().clone()
     method.setup(view_of(rows, observed))
     torch.testing.assert_close(torch.sigmoid(method.head.linear.bias.detach()), method.class_prior)
     assert torch.equal(method.head.linear.weight, weight)
 
 
-def test_rows_that_show_nothing_or_several(case):
+def test_rows_with_no_observed_label_or_several(case):
     rows, observed = case
     observed = observed.clone()
     observed[:10] = 0
@@ -242,7 +248,7 @@ def test_rows_that_show_nothing_or_several(case):
     fit = cross_fit(rows, observed)
     torch.testing.assert_close(method.target, naive_target(observed, fit.probability, 0.3), atol=1e-6, rtol=0)
     torch.testing.assert_close(method.target[:10], fit.probability[:10])
-    share = observed.sum(0) / 70  # of the rows that show any
+    share = observed.sum(0) / 70  # of the rows that have any
     torch.testing.assert_close(method.head.propensity, share / method.class_prior)
     assert method.target.max() <= 1
     assert torch.isfinite(method.loss([rows], Batch((rows,), observed, torch.arange(80))))
@@ -268,7 +274,7 @@ def test_a_label_nobody_observed(case):
     assert torch.isfinite(method(rows)).all()
 
 
-def test_cardinality_is_told(case):
+def test_cardinality_is_known(case):
     rows, observed = case
     method = set_up(CRISPPlus(cardinality=2.5), rows, observed)
     assert math.isclose(method.class_prior.sum().item(), 2.5, rel_tol=1e-5)
@@ -288,8 +294,8 @@ def open_case():
 def test_a_warning_about_the_priors_is_passed_on(open_case):
     rows, observed = open_case
     method = CRISPPlus()
-    method.head = OneShownHead(4, 20)
-    with pytest.warns(UserWarning, match="does not settle how many labels a row has.* --set cardinality=2.5"):
+    method.head = RowNormalizedHead(4, 20)
+    with pytest.warns(UserWarning, match=r"Decisions are made for a low number.* --set cardinality=…"):
         method.setup(view_of(rows, observed))
 
 
@@ -308,7 +314,7 @@ def test_then_all_logits_are_lower_by_a_constant(open_case):
     for _ in range(3):
         method.end_epoch(view)
     lower = method(rows)
-    method.head.caution = torch.tensor(0.0)
+    method.head.logit_offset = torch.tensor(0.0)
     torch.testing.assert_close(method(rows) - lower, torch.full((200, 20), shift), atol=1e-3, rtol=0)
 
 
@@ -328,28 +334,28 @@ def test_rows_of_many_near_ties_are_believed_to_have_many_labels(open_case, tied
     estimate = dataclasses.replace(estimate, cardinality=10.0, cardinality_interval=(2.25, 30.0))
     probability = torch.zeros(50, 20)
     probability[:, :tied] = 1 / tied
-    assert math.isclose(_caution(estimate, probability), math.log(10.0 / kappa_0), abs_tol=1e-6)
+    assert math.isclose(_logit_offset(estimate, probability), math.log(10.0 / kappa_0), abs_tol=1e-6)
 
 
-def test_no_caution_where_the_number_of_labels_is_told(open_case):
-    assert set_up(CRISPPlus(cardinality=1.5), *open_case).head.caution == 0
+def test_no_offset_where_the_number_of_labels_is_known(open_case):
+    assert set_up(CRISPPlus(cardinality=1.5), *open_case).head.logit_offset == 0
 
 
-def test_pictures_are_described_by_the_network(case):
+def test_images_are_described_by_the_network(case):
     rows, observed = case
-    pictures = torch.zeros(80, 3, 4, 4)
+    images = torch.zeros(80, 3, 4, 4)
     rows = rows[:, :3]
-    seen = set_up(CRISPPlus(), pictures, observed, features=rows, is_tabular=False)
+    seen = set_up(CRISPPlus(), images, observed, features=rows, is_tabular=False)
     torch.testing.assert_close(seen.target, set_up(CRISPPlus(), rows, observed).target)
-    seen.end_epoch(view_of(pictures, observed, features=rows, is_tabular=False))
+    seen.end_epoch(view_of(images, observed, features=rows, is_tabular=False))
     assert (seen.head.slope, seen.head.shift) == (1, 0)  # the network knows more than its first features did
     assert seen.head.level != 0
-    assert seen.make_advisers(view_of(pictures, observed, features=rows, is_tabular=False)) is None
+    assert seen.finish(view_of(images, observed, features=rows, is_tabular=False)) is None
 
 
 def test_a_propensity_is_at_most_one(case):
     rows, observed = case
-    method = set_up(CRISPPlus(cardinality=1.0), rows, observed)  # all that is there is shown
+    method = set_up(CRISPPlus(cardinality=1.0), rows, observed)  # all that is there is observed
     assert (method.head.propensity * method.row_factor).max() > 1
     features = torch.full((80, 5), 50.0)
     assert torch.isfinite(method.loss([features], Batch((features,), observed, torch.arange(80))))
@@ -364,7 +370,7 @@ def test_a_propensity_is_at_most_one(case):
         ({"alpha": -0.1}, "alpha must lie between 0 and 1; got -0.1"),
         ({"alpha": math.nan}, "alpha must lie between 0 and 1; got nan"),
         ({"alpha": "high"}, "alpha must lie between 0 and 1; got 'high'"),
-        ({"trust": 1.01}, "trust must lie between 0 and 1; got 1.01. The default is 0.5."),
+        ({"ensemble_weight": 1.01}, "ensemble_weight must lie between 0 and 1; got 1.01. The default is 0.5."),
         ({"cardinality": 0.5}, "must be a number of at least 1; got 0.5. Leave it out to have it estimated."),
         ({"cardinality": "many"}, "cardinality, the mean number of labels per row, must be a number .* got 'many'"),
         ({"cardinality": 9}, "known_cardinality must lie between 1 and the number of observed labels, 4; got 9"),
@@ -375,40 +381,80 @@ def test_wrong_parameters(parameters, sentence, case):
         set_up(CRISPPlus(**parameters), *case)
 
 
-def test_a_new_row_is_put_to_those_who_were_asked_before(case):
-    """(1 − trust)·(the network's logit) + trust·logit(s·κ₀/κ̂/e), by a loop."""
+def test_a_new_row_is_predicted_by_network_and_ensemble(case):
+    """(1 − weight)·(the network's logit) + weight·logit(s·κ₀/κ̂/e), by a loop."""
     rows, observed = case
-    method = set_up(CRISPPlus(cardinality=1.6, trust=0.3), rows, observed)
-    method.head.caution = torch.tensor(0.4)
-    advisers = method.make_advisers(view_of(rows, observed))
-    assert advisers is cross_fit(rows, observed).advisers
+    method = set_up(CRISPPlus(cardinality=1.6, ensemble_weight=0.3), rows, observed)
+    method.head.logit_offset = torch.tensor(0.4)
     method.end_epoch(view_of(rows, observed, rows))
+    network = method.finish(view_of(rows, observed))
     new = torch.randn(7, 5)
-    advice, alone, both = advisers(new), method(new).detach(), method(new, advisers(new)).detach()
+    probability, alone, both = network.ensemble(new), method(new).detach(), network(new).detach()
+    torch.testing.assert_close(probability, cross_fit(rows, observed).ensemble(new))
     for i in range(7):
         for j in range(4):
-            there = min(math.exp(-0.4) * advice[i, j].item() / min(1.0, method.head.propensity[j].item()), 1 - 1e-4)
+            there = min(
+                math.exp(-0.4) * probability[i, j].item() / min(1.0, method.head.propensity[j].item()), 1 - 1e-4
+            )
             expected = 0.7 * alone[i, j].item() + 0.3 * math.log(there / (1 - there))
             assert math.isclose(both[i, j].item(), expected, abs_tol=1e-3)
+    assert network.n_training_rows == 80
 
 
-def test_advisers_count_all_that_a_row_shows():
-    """Two labels of every row, all of them shown: of a new row both are there, by the network and by the advisers."""
+def test_training_rows_are_judged_by_models_that_did_not_see_them(case):
+    """The ensemble finds a row among its own neighbours; thresholds must not follow from that."""
+    rows, observed = case
+    method = set_up(CRISPPlus(cardinality=1.6, ensemble_weight=1.0), rows, observed)
+    method.end_epoch(view_of(rows, observed, rows))
+    view = view_of(rows, observed, logits=method(rows).detach())
+    found = method.training_logits(view)
+    present = cross_fit(rows, observed).probability / method.head.propensity.clamp(max=1)
+    torch.testing.assert_close(found, torch.logit(present.clamp(1e-6, 1 - 1e-4)))
+    assert not torch.allclose(found, method.finish(view)(rows), atol=0.1)
+    alone = set_up(CRISPPlus(cardinality=1.6, ensemble_weight=0.0), rows, observed)
+    assert alone.training_logits(view) is view.logits()
+
+
+def test_the_ensemble_counts_all_observed_labels_of_a_row():
+    """Two labels of every row, both observed: both are predicted for a new row."""
     rng = np.random.default_rng(2)
     X, kind = rng.normal(size=(120, 2)), np.arange(120) % 2
     rows = torch.tensor(X + 4 * np.eye(2)[kind], dtype=torch.float32)
     observed = torch.tensor(np.repeat(np.eye(2)[kind], 2, axis=1), dtype=torch.float32)
-    method = set_up(CRISPPlus(cardinality=2.0, trust=1.0), rows, observed)
-    assert method.head.shown == 2
-    advisers = method.make_advisers(view_of(rows, observed))
-    found = torch.sigmoid(method(rows, advisers(rows)))
+    method = set_up(CRISPPlus(cardinality=2.0, ensemble_weight=1.0), rows, observed)
+    assert method.observed_per_row == 2
+    found = torch.sigmoid(method.finish(view_of(rows, observed))(rows))
     assert (found[observed == 1] > 0.5).float().mean() > 0.9
     assert (found[observed == 0] < 0.5).float().mean() > 0.9
 
 
-def test_without_trust_nobody_is_asked(case):
+def test_without_weight_the_network_predicts_alone(case):
     rows, observed = case
-    assert set_up(CRISPPlus(trust=0.0), rows, observed).make_advisers(view_of(rows, observed)) is None
+    assert set_up(CRISPPlus(ensemble_weight=0.0), rows, observed).finish(view_of(rows, observed)) is None
+
+
+def test_a_saved_network_is_rebuilt(case):
+    rows, observed = case
+    method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
+    network = method.finish(view_of(rows, observed))
+    twin = CRISPPlus(cardinality=1.6)
+    twin.head = twin.make_head(5, 4)
+    rebuilt = twin.rebuild(torch.nn.Identity(), network.state_dict())
+    assert isinstance(rebuilt, EnsembleNetwork)
+    rebuilt.load_state_dict(network.state_dict())
+    assert torch.equal(rebuilt(rows), network(rows))
+
+
+def test_the_seed_reaches_the_held_out_predictions(case):
+    rows, observed = case
+    targets = []
+    for seed in (0, 1, 1):
+        method = CRISPPlus(cardinality=1.6)
+        method.head = method.make_head(5, 4)
+        method.setup(view_of(rows, observed, seed=seed))
+        targets.append(method.target)
+    assert torch.equal(targets[1], targets[2])
+    assert not torch.equal(targets[0], targets[1])
 
 
 def test_the_head_learns_twice_as_fast():

@@ -18,14 +18,14 @@ from onepos.training.backbones import make_backbone, n_outputs
 )
 def test_named_networks(network, hidden, width, n_parameters):
     backbone = make_backbone(network, 9, 3, hidden)
-    assert n_outputs(backbone, 9) == width
+    assert n_outputs(backbone, torch.zeros(2, 9)) == width
     assert sum(p.numel() for p in backbone.parameters()) == n_parameters
 
 
 def test_own_module_is_copied():
     mine = nn.Sequential(nn.Linear(9, 5), nn.Dropout(0.5), nn.Tanh())
     backbone = make_backbone(mine, 9, 3)
-    assert n_outputs(backbone, 9) == 5
+    assert n_outputs(backbone, torch.zeros(2, 9)) == 5
     assert backbone.training
     with torch.no_grad():
         backbone[0].weight.zero_()
@@ -40,5 +40,14 @@ def test_unknown_network():
 
 
 def test_output_must_be_a_matrix():
-    with pytest.raises(ValueError, match=r"network must map \(rows, 9\) to \(rows, width\); it gave shape \(2, 3, 3\)"):
-        n_outputs(nn.Unflatten(1, (3, 3)), 9)
+    with pytest.raises(ValueError, match=r"network must map \(B, 9\) to \(B, width\); it gave shape \(2, 3, 3\)"):
+        n_outputs(nn.Unflatten(1, (3, 3)), torch.zeros(2, 9))
+
+
+def test_maps_are_wanted():
+    maps = nn.Conv2d(3, 5, 1)
+    assert n_outputs(maps, torch.zeros(2, 3, 4, 4), maps=True) == 5
+    with pytest.raises(ValueError, match=r"to \(B, width\); it gave shape \(2, 5, 4, 4\) .*pooled and flat"):
+        n_outputs(maps, torch.zeros(2, 3, 4, 4))
+    with pytest.raises(ValueError, match=r"to \(B, width, h, w\); it gave shape \(2, 48\) .*before pooling"):
+        n_outputs(nn.Flatten(), torch.zeros(2, 3, 4, 4), maps=True)

@@ -7,21 +7,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from onepos.bench.stacking import Task, train_many
+from onepos.bench.stacking import train_many
 from onepos.methods import AN, CRISP
-from onepos.methods.base import Method
-from onepos.methods.heads import LinearHead
+from onepos.methods.base import Method, Shared
 from onepos.methods.losses import assume_negative
 from onepos.metrics import average_precision
-from onepos.training.loop import Learner, Network, Plan, Validation, predict_logits, train
-from onepos.training.runtime import Direct, choose_device, open_runtime, seeded
+from onepos.training.loop import predict_logits, train
+from onepos.training.outcome import predict_rows
+from onepos.training.plan import Plan
+from onepos.training.runtime import Runtime, choose_device, open_runtime, seeded
 from onepos.training.samples import as_samples
+from onepos.training.task import Learner, Task, Validation
 
 
 def go(method, toy, plan, **options):
     X, _, observed = toy
     learner = Learner(nn.Identity(), method)
-    return learner, train(learner, as_samples(X), observed, X.shape[1], plan, **options)
+    task = Task(learner, as_samples(X), observed, X.shape[1], plan, options.pop("validation", None))
+    return learner, train(task, **options).history
 
 
 def plan(**changes):
@@ -48,88 +51,76 @@ def test_a_label_nobody_observed_starts_low_but_finite(toy):
     assert torch.isfinite(learner.method.head.bias).all()
 
 
-class TestAdvisers:
-    """Models beside the network that never change: here they say what the first four features of a row are."""
+class Summing(nn.Module):
+    """What `finish` of the method below hands over: backbone and head, and the first four features on top."""
 
+    def __init__(self, backbone, head):
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def forward(self, rows):
+        return self.head(self.backbone(rows)) + 10 * rows[:, :4]
+
+
+class TestFinish:
     @pytest.fixture
-    def asked(self):
-        return []
+    def finishing(self):
+        class Finishing(AN):
+            def finish(self, train):
+                assert train.observed.shape == (60, 4)
+                assert train.n_epochs == 5
+                return Summing(train.backbone, self.head)
 
-    @pytest.fixture
-    def advised(self, asked):
-        class Head(LinearHead):
-            def forward(self, features, advice=None):
-                return super().forward(features) + (0 if advice is None else 10 * advice)
+        return Finishing()
 
-        class First(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.register_buffer("weight", torch.eye(8, 4))
+    def test_a_method_may_hand_over_the_network_that_predicts(self, finishing, toy):
+        X, _, observed = toy
+        task = Task(Learner(nn.Identity(), finishing), as_samples(X), observed, 8, plan())
+        network = train(task).network
+        assert not network.training
+        rows = torch.tensor(X[:7], dtype=torch.float32)
+        torch.testing.assert_close(network(rows), task.learner.logits(rows) + 10 * rows[:, :4])
+        torch.testing.assert_close(predict_rows(network, as_samples(X[:7])), network(rows))
 
-            def forward(self, rows):
-                return rows @ self.weight
+    def test_by_default_it_is_backbone_and_head(self, toy):
+        X, _, observed = toy
+        task = Task(Learner(nn.Tanh(), AN()), as_samples(X), observed, 8, plan())
+        network = train(task).network
+        assert list(network) == [task.learner.backbone, task.learner.method.head]
 
-            def about(self, rows):
-                asked.append(len(rows))
-                return self(rows) + 1 if len(rows) == 60 else self(rows)
-
-        class Advised(AN):
-            def make_head(self, n_features, n_labels):
-                return Head(n_features, n_labels)
-
-            def make_advisers(self, train):
-                assert torch.equal(train.observed.sum(1), torch.ones(60)), "after setup, with all rows in view"
-                return First()
-
-        return Advised()
-
-    def test_logits_are_those_of_both(self, advised, toy):
-        learner, _ = go(advised, toy, plan())
-        rows = torch.tensor(toy[0][:7], dtype=torch.float32)
-        expected = nn.functional.linear(rows, advised.head.weight, advised.head.bias) + 10 * rows[:, :4]
-        torch.testing.assert_close(learner.logits(rows), expected)
-        torch.testing.assert_close(predict_logits(learner, as_samples(toy[0][:7])), expected)
-        network = Network(learner.backbone, advised.head, learner.advisers)
-        torch.testing.assert_close(network(rows), expected)
-        of_training_rows = predict_logits(learner, as_samples(toy[0]))[:7]
-        torch.testing.assert_close(of_training_rows, expected + 10)  # by `about`, which knows them
-
-    def test_the_epoch_is_chosen_with_them(self, advised, toy):
+    def test_it_is_made_from_the_best_epoch(self, finishing, toy):
         X, Y, observed = toy
         held_out = Validation(as_samples(X[:40]), Y[:40], True)
-        learner, history = go(advised, toy, plan(), validation=held_out)
-        best = average_precision(Y[:40], predict_logits(learner, as_samples(X[:40])).double().numpy())
+        task = Task(Learner(nn.Identity(), finishing), as_samples(X), observed, 8, plan(lr=0.3), held_out)
+        history, network, _ = train(task)
+        own = network(torch.tensor(X[:40], dtype=torch.float32)) - 10 * torch.tensor(X[:40, :4], dtype=torch.float32)
+        best = average_precision(Y[:40], own.detach().double().numpy())
         assert history.validation[history.best_epoch] == pytest.approx(best)
-        alone = Learner(nn.Identity(), AN())
-        assert train(alone, as_samples(X), observed, 8, plan(), validation=held_out).validation != history.validation
 
-    def test_they_are_no_part_of_what_a_training_changes(self, advised, toy, tmp_path):
-        kept = []
-
-        def look(epoch, history):
-            kept.append(torch.load(tmp_path / "file", weights_only=True)["content"]["learner"])
-
-        learner, _ = go(advised, toy, plan(epochs=2), checkpoint=tmp_path / "file", on_epoch=look)
-        assert "advisers.weight" in learner.state_dict()
-        assert not any("advisers" in name for name in kept[0])
-        assert not any("advisers" in name for name, _ in learner.moving_buffers())
-        before = learner.method.head.weight.detach().clone()
-        learner.restore(kept[0])
-        assert not torch.equal(learner.method.head.weight, before)
-
-    def test_a_stack_asks_once_about_each_set_and_gives_what_each_gives_alone(self, advised, toy, asked):
-        X, Y, observed = toy
-        samples, held_out = as_samples(X), Validation(as_samples(X[:40]), Y[:40], True)
+    def test_a_stack_gives_what_each_gives_alone(self, finishing, toy):
+        X, _, observed = toy
+        samples = as_samples(X)
         tasks = [
-            Task(Learner(nn.Identity(), copy.deepcopy(advised)), samples, observed, 8, plan(lr=lr), held_out)
+            Task(Learner(nn.Identity(), copy.deepcopy(finishing)), samples, observed, 8, plan(lr=lr))
             for lr in (0.01, 0.02)
         ]
-        histories = train_many(tasks)
-        assert asked.count(40) == 2  # each of the two has advisers of its own here; 5 epochs ask for no more
-        for task, history in zip(tasks, histories, strict=True):
-            learner, alone = go(copy.deepcopy(advised), toy, task.plan, validation=held_out)
-            np.testing.assert_allclose(history.validation, alone.validation, rtol=1e-6)
-            torch.testing.assert_close(task.learner.method.head.weight, learner.method.head.weight)
+        for task, stacked in zip(tasks, train_many(tasks), strict=True):
+            alone = train(Task(Learner(nn.Identity(), copy.deepcopy(finishing)), samples, observed, 8, task.plan))
+            torch.testing.assert_close(predict_rows(stacked.network, samples), predict_rows(alone.network, samples))
+
+
+def test_results_that_follow_from_the_rows_are_made_once_for_all_who_share_them(toy):
+    X, _, observed = toy
+    made = []
+
+    class Preparing(AN):
+        def setup(self, train):
+            assert train.shared.once(("sum", train.seed), lambda: made.append(train.seed) or len(made)) == 1
+
+    shared, samples = Shared(), as_samples(X)
+    for lr in (0.01, 0.02):
+        train(Task(Learner(nn.Identity(), Preparing()), samples, observed, 8, plan(lr=lr, seed=3), shared=shared))
+    assert made == [3]
 
 
 def test_best_epoch_is_kept(toy):
@@ -141,9 +132,8 @@ def test_best_epoch_is_kept(toy):
 
     learner = Learner(nn.Identity(), AN())
     validation = Validation(as_samples(X), Y, True)
-    history = train(
-        learner, as_samples(X), observed, 8, plan(epochs=12, lr=0.3), validation=validation, on_epoch=remember
-    )
+    task = Task(learner, as_samples(X), observed, 8, plan(epochs=12, lr=0.3), validation)
+    history = train(task, on_epoch=remember).history
     assert history.best_epoch == int(np.argmax(history.validation)) < 11
     assert torch.equal(learner.method.head.weight, snapshots[history.best_epoch])
 
@@ -277,7 +267,7 @@ def test_checkpoint_is_refused_by_another_training(toy, tmp_path):
     with pytest.raises(ValueError, match="must be a checkpoint of this training"):
         go(AN(), toy, plan(), checkpoint=file, validation=Validation(as_samples(toy[0]), toy[1], True))
     with pytest.raises(ValueError, match="must be a checkpoint of this training"):
-        train(Learner(nn.Tanh(), AN()), as_samples(toy[0]), toy[2], 8, plan(), checkpoint=file)
+        train(Task(Learner(nn.Tanh(), AN()), as_samples(toy[0]), toy[2], 8, plan()), checkpoint=file)
     with pytest.raises(ValueError, match="must be a checkpoint of this training"):
         go(AN(), toy, plan(epochs=9), checkpoint=file)  # schedules may depend on the length
     go(AN(), toy, plan(), checkpoint=file)
@@ -327,7 +317,9 @@ def test_a_pass_keeps_the_order_and_the_mode(n_rows):
 
 def test_runtime():
     assert choose_device("cpu").type == "cpu"
-    assert isinstance(open_runtime("cpu", "32"), Direct)
+    assert open_runtime("cpu", "32") == Runtime(torch.device("cpu"), half=False)
+    with open_runtime("cpu", "bf16").autocast():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == torch.bfloat16
     with pytest.raises(ValueError, match="precision must be '32' or 'bf16'; got '16'"):
         open_runtime("cpu", "16")
     state = torch.get_rng_state()
@@ -338,14 +330,14 @@ def test_runtime():
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_bf16_through_fabric_comes_close(toy):
-    """Half precision runs through Fabric also on a CPU; logits reach the loss in full precision."""
+def test_bf16_comes_close(toy):
+    """Half precision runs also on a CPU; logits reach the loss in full precision."""
     X, _, observed = toy
     results = []
     for precision in ("32", "bf16"):
         torch.manual_seed(0)
         learner = Learner(nn.Sequential(nn.Linear(8, 16), nn.ReLU()), CRISP(warmup=2))
-        train(learner, as_samples(X), observed, 16, plan(precision=precision))
+        train(Task(learner, as_samples(X), observed, 16, plan(precision=precision)))
         results.append(predict_logits(learner, as_samples(X)))
     assert results[1].dtype == torch.float32
     assert not torch.equal(*results)

@@ -19,8 +19,10 @@ from onepos.methods.base import Method
 from onepos.methods.losses import assume_negative
 from onepos.metrics import METRICS
 from onepos.protocol import draw_single_positive
-from onepos.training.loop import Learner, Plan, Validation, predict_logits, run_in_steps, train
+from onepos.training.loop import predict_logits, run_in_steps, train
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples
+from onepos.training.task import Learner, Task, Validation
 
 N = 20
 
@@ -48,7 +50,8 @@ def pictures():
 
 def go(pictures, learner, *, validation=None, checkpoint=None, on_epoch=None, **changes):
     plan = Plan(**({"epochs": 3, "batch_size": 8, "lr": 0.01, "device": "cpu"} | changes))
-    return train(learner, *pictures, 4, plan, validation=validation, checkpoint=checkpoint, on_epoch=on_epoch)
+    task = Task(learner, *pictures, 4, plan, validation)
+    return train(task, checkpoint=checkpoint, on_epoch=on_epoch).history
 
 
 def weights(module):
@@ -351,6 +354,6 @@ def test_digit_scenes_end_to_end(method, settings, floor):
     (samples, Y), (held_out, true) = scenes()
     torch.manual_seed(0)
     learner = Learner(SmallResNet(method.maps), method)
-    train(learner, samples, draw_single_positive(Y, 0), 64, Plan(device="cpu", **settings))
+    train(Task(learner, samples, draw_single_positive(Y, 0), 64, Plan(device="cpu", **settings)))
     score = METRICS["map"].function(true, predict_logits(learner, held_out).double().numpy())
     assert score > floor

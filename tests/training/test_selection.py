@@ -8,9 +8,11 @@ import pytest
 from onepos.methods import AN
 from onepos.metrics import METRICS
 from onepos.training.backbones import make_backbone
-from onepos.training.loop import Learner, Plan, Validation, train
+from onepos.training.loop import train
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples
 from onepos.training.selection import MAJORITY, choose_epoch, measured_by
+from onepos.training.task import Learner, Task, Validation
 
 VOTERS = ("hamming_loss", "coverage", "average_precision", "ranking_loss", "one_error")
 
@@ -80,7 +82,7 @@ def test_weights_of_a_candidate_are_kept_until_it_is_chosen(toy, monkeypatch):
     monkeypatch.setattr(AN, "end_epoch", end_epoch)
     validation = Validation(as_samples(X), Y, True)
     plan = Plan(epochs=4, select=MAJORITY, device="cpu")
-    history = train(learner, as_samples(X), observed, 8, plan, validation=validation)
+    history = train(Task(learner, as_samples(X), observed, 8, plan, validation)).history
     assert history.best_epoch == 1
     assert len(history.other_metrics["coverage"]) == 4
     assert np.array_equal(learner.method.head.weight.detach(), weights[1])

@@ -17,8 +17,7 @@ from onepos.images.inputs import run_network
 from onepos.images.networks import BACKBONES, make_image_backbone, n_image_features
 from onepos.images.readers import IMAGE_SETS, ImageDataset, load_images, picture_cache
 from onepos.protocol import draw_single_positive
-from onepos.training.loop import NETWORK_STREAM
-from onepos.training.runtime import choose_device, seeded
+from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 
 # Decoded pictures that are held in memory, in bytes; of more the files are read in every epoch.
 _IN_MEMORY = 4 << 30
