@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,6 +178,7 @@ def main() -> None:
     except (OSError, ValueError) as error:
         parser.error(str(error))
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore", UserWarning)  # of labels that no row shows, and of uncertain priors
     results: dict[str, list[dict[str, Found]]] = {}
     seconds: dict[str, list[float]] = {}
     for name, data in sets.items():
