@@ -101,11 +101,11 @@ def render_markdown(report: Report) -> str:
     for section in report.sections:
         parts.append(f"## {section.title}")
         if section.chart:
-            parts += [f"![{section.title}]({section.name}.svg)", section.chart.caption]
+            parts += [f"*Chart `{section.name}.svg`, written beside this page by the script:*", section.chart.caption]
         for table in (*section.tables, *section.folded):
             heading = f"### {table.title}" if table.title != section.title else ""
             parts += [part for part in (heading, table.about, table.markdown()) if part]
-    parts.append("Made by `benchmarks/consistency.py` from [results.json](results.json) alone.")
+    parts.append("Made by `research/scripts/consistency.py` from [results.json](results.json) alone.")
     return "\n\n".join(parts) + "\n"
 
 

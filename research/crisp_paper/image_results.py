@@ -113,8 +113,8 @@ def make_image_results(studies: Sequence[StudyResults], variants: Sequence[Study
 _METRIC_NOTE = (
     "mAP in percent: the average precision of each label over all test rows, averaged over the labels. A label without "
     "a positive among the rows is left out, where the code of Cole et al. counts it as 0; every label has one in every "
-    "part of these sets, so both give the same. No row is dropped. Made by `benchmarks/image_results.py` from the runs "
-    "kept beside it."
+    "part of these sets, so both give the same. No row is dropped. Made by `research/scripts/image_results.py` from "
+    "the runs kept beside it."
 )
 
 

@@ -215,7 +215,10 @@ def _lead(evidence: Evidence, status: Mapping[Key, str]) -> str:
             f"{counts[NOT_COMPARABLE]} are not comparable: the paper’s features of {', '.join(strange)} are not "
             "published, and other features give other numbers."
         )
-    parts.append("Every number on this page is computed from the runs of the studies named at its end.")
+    parts.append(
+        "`research/scripts/reproduction.py` computes every number on this page from the runs of the studies named at "
+        "its end."
+    )
     return " ".join(parts)
 
 

@@ -1,18 +1,26 @@
-"""What is left of the gap between CRISP+ and full labels: the same training, told more and more of the truth.
+"""What separates CRISP+ from full labels: the same training with more and more of the truth known.
 
-    python benchmarks/gap.py [--data yeast,corel5k] [--trials 2] [--first-seed 90] [--device cuda] [--out FILE]
+    python research/scripts/gap.py [--data yeast,corel5k] [--trials 2] [--first-seed 90] [--device cuda] [--out FILE]
 
-Four rows between the floor and the oracle: CRISP+ as it is; told the mean number of labels per row, `cardinality`; with
-the propensity of each row from its true number of labels besides, √(1/|y|) in place of √max s̃; and with the draw made
-without chance, every label of a row shown in equal parts, y/|y|. The last is the network alone: those who are asked
-about new rows know one draw only. What it still lacks is due to the loss, the proportions of the priors and the budget;
-what lies between the last two is the noise of the draw, which no method can tell from the truth by one row alone.
+The rows of the table, from the floor to the oracle:
 
-The last column is the Hamming loss at the one threshold that is best for the test rows themselves, and its share of the
-same way as in the column before: no better decision can be had from these logits by any number of labels per row.
+    AN                          the floor
+    CRISP+                      single positives alone
+    cardinality known           the mean number of labels per row is given
+    number of each row known    and the propensity of each row comes from its true number of labels, √(1/|y|), in place
+                                of √max s̃
+    noise-free draw             and every label of a row is observed in equal parts, y/|y|; the network alone predicts,
+                                since the ensemble knows a single draw only
+    full labels                 the oracle
 
-Tables: MLP-256, 20 epochs; features of pictures: one layer, 10 epochs. Three learning rates, epoch and rate chosen on
-validation rows with all labels, by average precision (mAP on features). Runs on all cores.
+What "noise-free draw" lacks is due to the loss, the proportions of the priors and the budget. The difference between it
+and the row above is the noise of the draw.
+
+The last column is the Hamming loss at the one threshold that is best on the test rows, with its share of the way of the
+column before. No other number of labels per row gives a lower Hamming loss with these logits.
+
+Tables: MLP-256, 20 epochs. Features of images: one layer, 10 epochs. Three learning rates; epoch and rate are chosen on
+validation rows with all labels, by average precision (mAP on features). The script uses all cores.
 """
 
 from __future__ import annotations
@@ -54,36 +62,36 @@ HIDDEN, BATCH = 256, 128
 RATES = (1.5e-4, 5e-4, 1.5e-3)
 
 
-class Told(CRISPPlus):
-    """CRISP+ that knows the mean number of labels per row; what the classes below know besides are all labels."""
+class WithCardinality(CRISPPlus):
+    """CRISP+ with the mean number of labels per row of all labels."""
 
     labels: torch.Tensor
 
     def setup(self, train: TrainView) -> None:
-        """As ever, at the true scale."""
+        """Set the cardinality first."""
         self.cardinality = float(self.labels.sum(1, dtype=torch.float64).mean())
         super().setup(train)
 
 
-class ToldRows(Told):
-    """And the number of labels of each row."""
+class WithRowCounts(WithCardinality):
+    """And with the number of labels of each row."""
 
-    fair = False
+    noise_free = False
 
     def setup(self, train: TrainView) -> None:
-        """As ever, and then the truth in place of what was estimated."""
+        """Replace the estimated row factor by the true one."""
         super().setup(train)
         labels = self.labels.to(self.row_factor)
         share = 1 / labels.sum(1, keepdim=True).clamp(min=1)
         self.row_factor = (share / share.mean()).sqrt()
-        if self.fair:
+        if self.noise_free:
             self.target = labels * share
 
 
-class ToldFair(ToldRows):
-    """Of whose rows every label is shown in equal parts; nobody is asked about new ones."""
+class WithoutNoise(WithRowCounts):
+    """And with every label of a row observed in equal parts, without the ensemble."""
 
-    fair = True
+    noise_free = True
 
     def make_advisers(self, train: TrainView) -> None:
         """None."""
@@ -92,9 +100,9 @@ class ToldFair(ToldRows):
 KINDS: dict[str, Callable[[], Method]] = {
     "AN": AN,
     "CRISP+": CRISPPlus,
-    "told the mean number of labels": Told,
-    "and that of each row": ToldRows,
-    "and drawn without chance": ToldFair,
+    "cardinality known": WithCardinality,
+    "number of each row known": WithRowCounts,
+    "noise-free draw": WithoutNoise,
     "full labels": Full,
 }
 
@@ -123,7 +131,7 @@ def measure(data: Dataset, seed: int, device: str) -> dict[str, list[float]]:
         tasks = []
         for rate in RATES:
             method = make()
-            if isinstance(method, Told):
+            if isinstance(method, WithCardinality):
                 method.labels = torch.tensor(rows.Y)
             torch.manual_seed(seed)
             network = make_backbone("linear" if is_features else "mlp", data.n_features, data.n_labels, (HIDDEN,))
@@ -136,8 +144,8 @@ def measure(data: Dataset, seed: int, device: str) -> dict[str, list[float]]:
                 device=device,
                 seed=seed,
             )
-            shown = rows.Y if "full labels" in method.requires else observed
-            tasks.append(Task(Learner(network, method), samples, shown, width, plan, validation))
+            given = rows.Y if "full labels" in method.requires else observed
+            tasks.append(Task(Learner(network, method), samples, given, width, plan, validation))
         histories = train_many(tasks)
         best = max(range(len(tasks)), key=lambda k: histories[k].validation[histories[k].best_epoch])
         logits = predict_logits(tasks[best].learner.to("cpu"), unseen).double().numpy()
@@ -171,14 +179,16 @@ def main() -> None:
     except (OSError, ValueError) as error:
         parser.error(str(error))
 
-    warnings.simplefilter("ignore", UserWarning)  # of priors that the data leave open
+    warnings.simplefilter("ignore", UserWarning)  # of uncertain priors
     seeds = range(options.first_seed, options.first_seed + options.trials)
     titles = [*(METRICS[name].title for name in METRICS_SHOWN), "Hamming loss, best threshold"]
     lines = [
-        "# What is left of the gap",
+        "# What separates CRISP+ from full labels",
         "",
-        f"Made by `benchmarks/gap.py`, which says how: means over {options.trials} trials, seed {seeds[0]} on."
-        " In brackets the share of the way from AN to full labels.",
+        "Test scores of CRISP+ with more and more of the truth known, between AN (the floor) and full labels (the "
+        "oracle); in brackets the share of the way from AN to full labels. The script explains every row. Means over "
+        f"{options.trials} trials. Made by `python research/scripts/gap.py --data {options.data} --trials "
+        f"{options.trials} --first-seed {options.first_seed} --out research/results/gap.md`.",
         "",
         "| data set | | " + " | ".join(titles) + " |",
         "|---" * (2 + len(titles)) + "|",

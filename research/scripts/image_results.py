@@ -1,9 +1,8 @@
-"""Write docs/results/images.md: the methods on real pictures, beside floor, oracle and the paper's row.
+"""Write research/results/images.md: what every method reaches on images, beside floor, oracle and the paper's numbers.
 
-    python benchmarks/image_results.py [--results docs/results] [--out docs/results/images.md]
+    PYTHONPATH=research python research/scripts/image_results.py [--results research/results] [--out FILE]
 
-Read are runs.jsonl.gz of each study under docs/results, written by `onepos bench pack`, and features/start.jsonl.gz,
-the runs of features/start.toml beside it.
+The script reads NAME/runs.jsonl.gz of the studies of STUDIES in the folder of results.
 """
 
 from __future__ import annotations
@@ -13,22 +12,17 @@ from pathlib import Path
 
 from crisp_paper.image_results import write_image_results
 
-DOCS = Path(__file__).parent.parent / "docs"
-
-# A study each, in the order of the page.
-STUDIES = ("features", "pictures-voc", "pictures-scenes")
+RESULTS = Path(__file__).parents[1] / "results"
+STUDIES = ("features-seed-25", "images-voc", "images-scenes")  # in the order of the page
 
 
 def main() -> None:
     """Find the runs and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=DOCS / "results")
-    parser.add_argument("--out", type=Path, default=DOCS / "results" / "images.md")
-    asked = parser.parse_args()
-    folders = [asked.results / name for name in STUDIES if (asked.results / name).is_dir()]
-    packed = [folder / "runs.jsonl.gz" for folder in folders]
-    starts = [path for folder in folders if (path := folder / "start.jsonl.gz").is_file()]
-    print(write_image_results(packed, asked.out, starts))
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=RESULTS / "images.md")
+    options = parser.parse_args()
+    print(write_image_results([options.results / name / "runs.jsonl.gz" for name in STUDIES], options.out))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Small JPEGs streamed from disk: pictures per second, and memory that does not grow with their number.
+"""Small JPEGs streamed from disk: images per second, and memory that does not grow with their number.
 
-    python benchmarks/image_stream.py [--images 5000,50000] [--workers 2] [--size 64] [--batch 64]
+    python research/scripts/image_stream.py [--images 5000,50000] [--workers 2] [--size 64] [--batch 64]
 
-The files are made in a temporary folder. Each number of pictures is streamed in a fresh process: decoded in workers,
+The files are made in a temporary folder. Each number of images is streamed in a fresh process: decoded in workers,
 flipped and normalised in batches in the parent. Memory is read from /proc while it runs (Linux only): the highest
 resident size of the parent and of the largest worker, and the highest sum of what is theirs alone or shared by them
 (PSS). At the end the smallest number is packed and streamed without decoding; the resident size then counts the
@@ -102,7 +102,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = make_files(Path(folder), counts[-1])
         print(f"{options.workers} workers, {options.size} px, batches of {options.batch}; memory in MiB\n")
-        print("| pictures | | pictures/s | parent RSS | worker RSS | all together PSS |\n|---|---|---|---|---|---|")
+        print("| images | | images/s | parent RSS | worker RSS | all together PSS |\n|---|---|---|---|---|---|")
         settings = options.size, options.workers, options.batch
         packed = str(Path(folder) / "packed")
         jobs = [(count, "decoded", run, ()) for count in counts] + [(counts[0], "packed", run_packed, (packed,))]

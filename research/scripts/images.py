@@ -1,17 +1,17 @@
-"""Training on pictures: a plain loop in single precision against ours, and what the class priors cost.
+"""Training on images: a plain loop in single precision against ours, and what the class priors cost.
 
-    python benchmarks/images.py [--batches 64] [--rows 4574] [--cpu-smoke]
+    python research/scripts/images.py [--batches 64] [--rows 4574] [--cpu-smoke]
 
-ResNet-50 at 448 px with 81 labels (as NUS-WIDE has) and Adam, on random pictures that lie on the GPU as uint8, as many
-as VOC trains on. Both loops pick a batch, normalise it and make a step. The plain one is what most public code does:
-eager, single precision in torch's defaults (which let convolutions use TF32), in batches of 16 as the papers have them
-and of the sizes asked for. Ours is `train` itself: bf16, channels
-last, compiled, fused Adam, flips. The first epoch, in which it compiles, is shown by itself; of the others the best.
+ResNet-50 at 448 px with 81 labels (as NUS-WIDE has) and Adam, on random images that lie on the GPU as uint8, as many
+as the training images of VOC. Both loops take a batch, normalise it and make a step. The plain loop is what most public
+code does: eager, single precision in torch's defaults (which let convolutions use TF32), in batches of 16 as in the
+papers and of the sizes of --batches. Ours is `train` itself: bf16, channels last, compiled, fused Adam, flips. The
+first epoch, in which it compiles, has a column of its own; of the others the table gives the best.
 
-The priors are estimated at the end of an epoch, from what its batches gave ("running") or after a pass over all rows
-("fresh"); the share is that of an epoch which ends so.
+The priors are estimated at the end of an epoch, from the scores of its batches ("running") or after another pass over
+all rows ("fresh"); the share is that of the estimate in an epoch with it.
 
---cpu-smoke runs all of it in seconds, on a few small pictures, to see that it works. Its numbers mean nothing.
+--cpu-smoke runs all of it in seconds, on a few small images, to see that it works; its numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Timed(CRISP):
     """Estimates the priors both ways after each epoch and keeps the times."""
 
     def setup(self, train: TrainView) -> None:
-        """As ever, and a list for each way."""
+        """Add a list of times for each way."""
         super().setup(train)
         self.times: dict[str, list[float]] = {"running": [], "fresh": []}
 
     def end_epoch(self, train: TrainView) -> None:
-        """Each way ends with priors on the CPU, so the device is done when its clock stops."""
+        """Each way ends with priors on the CPU, so the clock stops after the device has finished."""
         for scores in self.times:
             self.scores, began = scores, time.perf_counter()
             super().end_epoch(train)
@@ -122,7 +122,7 @@ def main() -> None:
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, device=setting.device)
     observed = np.eye(N_LABELS, dtype=np.uint8)[np.random.default_rng(0).integers(0, N_LABELS, setting.rows)]
     print(f"{machine}; torch {torch.__version__}\n")
-    print(f"{setting.network}, {setting.size} px, {N_LABELS} labels, {setting.rows} random pictures\n")
+    print(f"{setting.network}, {setting.size} px, {N_LABELS} labels, {setting.rows} random images\n")
     print(f"| loop | batch | images/s | times plain, same batch | times plain, batch {PAPERS} | first epoch (s) |")
     print("|---|---|---|---|---|---|")
     slow = {size: plain(setting, pixels, observed, size) for size in sorted({PAPERS, *sizes})}
@@ -143,7 +143,7 @@ def main() -> None:
     print("\n| priors from scores | batch | ms per epoch | share of the epoch |\n|---|---|---|---|")
     print("\n".join(priors))
     if setting.device == "cuda":
-        print(f"\nGPU memory at most: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB, pictures included.")
+        print(f"\nGPU memory at most: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB, images included.")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""One epoch of the tabular loop in one run: ours, through Fabric, a DataLoader of single rows, and its workers.
+"""Seconds of one epoch of the tabular loop: ours, ours through Fabric, and a DataLoader of single rows.
 
-    python benchmarks/loop.py [DATA]
+    python research/scripts/loop.py [DATA]
 
 All train the same network (one hidden layer of 256) with Adam and the assume-negative loss at batch 16. DATA is
 the name of a data set (default: yeast if it is on this machine, otherwise digit-scenes).
@@ -8,7 +8,7 @@ the name of a data set (default: yeast if it is on this machine, otherwise digit
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from unittest.mock import patch
 
@@ -31,7 +31,7 @@ BATCH, ROUNDS, EPOCHS = 16, 6, 2
 
 
 class SingleRows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """What most public code does: a row at a time, put together by the loader."""
+    """What most public code does: the loader collects batches row by row."""
 
     def __init__(self, X: torch.Tensor, observed: torch.Tensor) -> None:
         self.X, self.observed = X, observed
@@ -46,7 +46,7 @@ class SingleRows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 def with_loader(
     X: torch.Tensor, observed: np.ndarray, workers: int, held_out: tuple[torch.Tensor, np.ndarray] | None = None
 ) -> float:
-    """The best epoch in seconds; with rows held out each ends with their average precision."""
+    """The best epoch in seconds; with `held_out` each epoch ends with the average precision of these rows."""
     net = nn.Sequential(nn.Linear(X.shape[1], 256), nn.ReLU(), nn.Linear(256, observed.shape[1]))
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
     rows = SingleRows(X, torch.as_tensor(observed, dtype=torch.float32))
@@ -74,7 +74,7 @@ def with_onepos(X: torch.Tensor, observed: np.ndarray, method: Method) -> float:
 
 
 def with_fabric(X: torch.Tensor, observed: np.ndarray) -> float:
-    """The same loop with the wrapper that the other devices use."""
+    """The same loop with the wrapper of the other devices."""
     from lightning_fabric import Fabric
 
     with patch("onepos.training.loop.open_runtime", lambda device, precision: Fabric(accelerator="cpu", devices=1)):
@@ -82,10 +82,12 @@ def with_fabric(X: torch.Tensor, observed: np.ndarray) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="?", default="yeast")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    name = sys.argv[1] if len(sys.argv) > 1 else "yeast"
     try:
-        data = load_dataset(name)
+        data = load_dataset(options.data)
     except FileNotFoundError:
         data = load_dataset("digit-scenes")
     rows = split(data.Y, 0).train

@@ -1,9 +1,10 @@
-"""The numbers printed in the CRISP paper, as the package carries them: src/onepos/benchmark/paper.json.
+"""Write research/crisp_paper/paper.json: the numbers printed in the CRISP paper.
 
-    python benchmarks/make_paper_numbers.py results.json crisp.tex [--out paper.json]
+    python research/scripts/make_paper_numbers.py results.json crisp.tex [--out paper.json]
 
-results.json holds the tables of results and of data sets, read off the paper's source; crisp.tex, that source, gives
-what results.json lacks: the table of Wilcoxon tests and the domains of the tabular data sets. No number is typed here.
+results.json holds the tables of results and of data sets, taken from the paper's source. crisp.tex is that source and
+gives what results.json lacks: the table of Wilcoxon tests and the domains of the tabular data sets. No number is typed
+here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from onepos.files import write_atomically
 
 PAPER = "Can Class-Priors Help Single-Positive Multi-Label Learning?"
-OUT = Path(__file__).parents[1] / "src" / "onepos" / "benchmark" / "paper.json"
+OUT = Path(__file__).parents[1] / "crisp_paper" / "paper.json"
 
 # Table in results.json → its \label in the paper.
 LABELS = {

@@ -1,10 +1,10 @@
-"""What an epoch of a method costs, against AN's on the same rows, and what it does before the first.
+"""Cost of a method: seconds per epoch against AN on the same rows, seconds before the first epoch, memory.
 
-    python benchmarks/method_cost.py [--data delicious] [--methods an,crisp,crisp-plus] [--batch 32] [--rounds 2]
+    python research/scripts/method_cost.py [--data delicious] [--methods an,crisp,crisp-plus] [--batch 32] [--rounds 2]
 
-MLP-256 on one thread of the CPU. Shown is the best epoch of some rounds taken in turn, after a warm-up that the method
-may have, the seconds before the first epoch, how long a thousand rows take to predict, and what is held beside the
-network: by the method during the training, and by its advisers, where it has some, for good.
+MLP-256 on one thread of the CPU. The table gives the best epoch of several rounds, after the warm-up of the method, the
+seconds before the first epoch, the milliseconds to predict a thousand rows, and the memory beside the network: that of
+the method during the training, and that of the model afterwards (CRISP+ keeps an ensemble).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
     options = parser.parse_args()
 
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore", UserWarning)  # of priors that the data leave open: not what is measured
+    warnings.simplefilter("ignore", UserWarning)  # uncertain priors are not what is measured
     data = load_dataset(options.data)
     rows = data.take(split(data.Y, 0).train)
     samples, observed = as_samples(rows.X, fit_scaling(rows.X)), draw_single_positive(rows.Y, 0)

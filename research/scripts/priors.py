@@ -1,6 +1,6 @@
 """Class priors three ways in one run: the paper's exhaustive search, a best-bin loop, ours.
 
-    python benchmarks/priors.py [--cuda]
+    python research/scripts/priors.py [--cuda]
 
 Exhaustive search takes every score of every label as a threshold and counts again each time; the loop walks down
 the sorted scores of a label, as the code the estimator descends from does; ours sorts and looks up only the

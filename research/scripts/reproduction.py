@@ -1,8 +1,9 @@
-"""Write docs/reproduction.md: are the paper's tables reproduced, cell by cell, and why not.
+"""Write research/results/reproduction.md: which printed numbers of the CRISP paper are reproduced, and why not.
 
-    python benchmarks/reproduction.py [--results docs/results] [--out docs/reproduction.md]
+    PYTHONPATH=research python research/scripts/reproduction.py [--results research/results] [--out FILE]
 
-Read are as-published, fair and every bridge-* under docs/results: NAME/runs.jsonl.gz, written by `onepos bench pack`.
+The script reads NAME/runs.jsonl.gz of the studies as-published, fair (any seed) and bridge-* in the folder of results,
+and writes the page as Markdown and, beside it, as HTML.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from pathlib import Path
 
 from crisp_paper.reproduction import write_reproduction
 
-DOCS = Path(__file__).parent.parent / "docs"
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 def main() -> None:
     """Find the runs and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=DOCS / "results")
-    parser.add_argument("--out", type=Path, default=DOCS / "reproduction.md")
-    asked = parser.parse_args()
-    published, fair = (asked.results / name / "runs.jsonl.gz" for name in ("as-published", "fair"))
-    bridges = sorted(asked.results.glob("bridge-*/runs.jsonl.gz"))
-    for path in write_reproduction(published, fair, bridges, asked.out):
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=RESULTS / "reproduction.md")
+    options = parser.parse_args()
+    published, fair = (sorted(options.results.glob(f"{name}*/runs.jsonl.gz")) for name in ("as-published", "fair"))
+    if len(published) != 1 or len(fair) != 1:
+        parser.error(f"{options.results} must hold one study as-published and one study fair, each with runs.jsonl.gz.")
+    bridges = sorted(options.results.glob("bridge-*/runs.jsonl.gz"))
+    for path in write_reproduction(published[0], fair[0], bridges, options.out):
         print(path)
 
 

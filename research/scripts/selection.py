@@ -1,14 +1,14 @@
 """Which criterion chooses best where one label of each validation row is known, against the choice by full labels.
 
-    python benchmarks/selection.py [--data image,scene,yeast,digit-scenes] [--methods an,wan,em,role,gr,crisp]
+    python research/scripts/selection.py [--data image,scene,yeast,digit-scenes] [--methods an,wan,em,role,gr,crisp]
                                    [--seeds 3] [--first-seed 0] [--draws 5]
 
-Three choices are made: of the configuration of a method (learning rate and number of epochs), of method and
-configuration together, and of the epoch of a run. Shown is the regret in hundredths: how much worse the chosen model is
-on the test rows than the one with the best full-label average precision on the validation rows. Mean ± standard error
-over trials; a trial is a data set and a seed, which draws split, single positives and weights. The known labels of the
-validation rows are drawn several times. Criteria that use class priors have them "estimated" on the training rows from
-the scores of an assume-negative model, or "told": the shares in the training rows, which single positives do not tell.
+Each criterion chooses three things: the configuration of a method (learning rate and number of epochs), method and
+configuration together, and the epoch of a run. The tables give the regret in hundredths: how much worse the chosen
+model is on the test rows than the one with the best full-label average precision on the validation rows. Mean ±
+standard error over trials; a trial is a data set and a seed, which draws split, single positives and weights. The known
+labels of the validation rows are drawn several times. Criteria that use class priors get them "estimated" on the
+training rows from the scores of an assume-negative model, or "known": the shares in the training rows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ USE_PRIOR = ("aligned_likelihood", "pu_risk")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model to choose: its logits of the validation rows, and what the choice should be made by, its test scores."""
+    """A model to choose: its logits of the validation rows, and its test scores."""
 
     method: str
     logits: np.ndarray
@@ -76,7 +76,7 @@ class Trial:
         return Task(Learner(network, make_method(method, **parameters)), self.samples, self.observed, HIDDEN, plan)
 
     def candidate(self, method: str, learner: Learner) -> Candidate:
-        """The learner as it stands."""
+        """The learner after the epochs so far."""
         test = logits_of(learner, self.unseen)
         scores = {name: METRICS[name].function(self.test.Y, test) for name in SHOWN}
         return Candidate(method, logits_of(learner, self.held_out), scores)
@@ -110,17 +110,17 @@ def train_epochs(trial: Trial, method: str) -> None:
 
 
 def rules(trial: Trial) -> Iterator[tuple[str, str, np.ndarray | None]]:
-    """What is shown, the criterion, and the priors it is given."""
+    """Name in the table, criterion, and the priors it gets."""
     for name in CRITERIA:
         if name in USE_PRIOR:
             yield f"{name}, priors estimated", name, trial.prior
-            yield f"{name}, priors told", name, trial.rows.Y.mean(0)
+            yield f"{name}, priors known", name, trial.rows.Y.mean(0)
         else:
             yield name, name, None
 
 
 def regrets(trial: Trial, candidates: Sequence[Candidate], n_draws: int) -> dict[str, np.ndarray]:
-    """Of every rule, on average over the draws, for each metric shown."""
+    """Of every rule, on average over the draws, for each metric of SHOWN."""
     truth = trial.validation.Y
     test = 100 * np.array([[candidate.test[name] for name in SHOWN] for candidate in candidates])
     by_full = {name: np.argmax([METRICS[name].function(truth, each.logits) for each in candidates]) for name in SHOWN}
@@ -131,11 +131,11 @@ def regrets(trial: Trial, candidates: Sequence[Candidate], n_draws: int) -> dict
         "full-label mAP": regret[by_full["map"]],
     }
     draws = [draw_single_positive(truth, np.random.default_rng((trial.seed, k))) for k in range(n_draws)]
-    for shown, name, prior in rules(trial):
+    for title, name, prior in rules(trial):
         function, greater_is_better, _ = CRITERIA[name]
         values = np.array([[function(known, each.logits, prior) for each in candidates] for known in draws])
         chosen = values.argmax(1) if greater_is_better else values.argmin(1)
-        found[shown] = regret[chosen].mean(0)
+        found[title] = regret[chosen].mean(0)
     return found
 
 

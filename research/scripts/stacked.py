@@ -1,13 +1,15 @@
 """Many runs trained as one against the same runs one by one, in one process.
 
-    python benchmarks/stacked.py [--data yeast] [--runs 32] [--device cpu] [--methods an,crisp] [--rounds 3] [--floor]
+    python research/scripts/stacked.py [--data yeast] [--runs 32] [--device cpu] [--methods an,crisp] [--rounds 3]
+                                       [--floor]
 
 Every run has its own seed, split, draw of the positives and learning rate, as in a study; each epoch ends with the
-validation rows. Shown is the best epoch (after a warm-up that the method may have) of some rounds, taken in turn; of a
-stack, divided by the number of runs. One by one runs on one thread of a CPU, where it is fastest; a stack on all.
+validation rows. The table gives the best epoch (after the warm-up of the method) of several rounds; that
+of a stack is divided by the number of runs. One by one runs on one thread of a CPU, where it is fastest; a stack runs
+on all.
 
-With --floor also what the products of the layers and the step of Adam take by themselves, on memory of the same size
-and as the stack does them: no loss, no batches, no end of the epoch. So many times faster a stack could be at most.
+With --floor the script also times the products of the layers and the step of Adam alone, on memory of the same size
+and as the stack does them, without loss, batches and validation: an upper bound of what a stack can gain.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ def make_tasks(data: Dataset, method: str, n_runs: int, epochs: int, device: str
 
 
 def one_by_one(task: Task) -> float:
-    """Each epoch ends with a metric on the CPU, so it is over when its clock stops, also on an accelerator."""
+    """Each epoch ends with a metric on the CPU, so the clock stops after the accelerator has finished."""
     history = train(task.learner, task.samples, task.observed, HIDDEN, task.plan, validation=task.validation)
     return best_epoch(task, history)
 
@@ -88,7 +90,7 @@ def products_and_adam(tasks: list[Task], rounds: int) -> float:
         for k, ((x, gradient), (weight, to_weight)) in enumerate(zip(batches, layers, strict=True)):
             torch.bmm(x, weight)
             torch.bmm(x.transpose(1, 2), gradient, out=to_weight)
-            if k > 0:  # nothing asks for the gradient of the rows
+            if k > 0:  # the gradient of the rows is not needed
                 torch.bmm(gradient, weight.transpose(1, 2))
         adam.step()
 

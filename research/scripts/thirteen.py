@@ -1,12 +1,13 @@
 """How far CRISP+ gets from AN to full labels, on all thirteen data sets, with many trials where sets are small.
 
-    python benchmarks/thirteen.py STORE [--seed 22] [--data image,scene] [--told] [--device cuda] [--out FILE]
+    python research/scripts/thirteen.py STORE [--seed 22] [--data image,scene] [--cardinality] [--device cuda]
+                                        [--out FILE]
 
-The protocol of the studies `fair` and `features` (space, epochs, selection on validation rows with all labels, test
-rows looked at once), but three methods only. With --told CRISP+ is told the mean number of labels per row, as two other
-methods of these studies are: what single positives leave open. STORE is a folder where runs are kept: the command can
-be stopped and taken up, and several processes may work in the same one. The test is the one of the reports, paired, at
-0.05.
+The protocol is that of the studies `fair` and `features` (space, epochs, selection on validation rows with all labels,
+test rows used once), with three methods only. With --cardinality CRISP+ knows the mean number of labels per row, as two
+other methods of these studies do; single positives do not determine it. STORE is a folder that keeps the runs: the
+command can be stopped and started again, and several processes can share the folder. The significance test is that of
+the reports, paired, at 0.05.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ NAMES = ("average_precision", "map", "hamming_loss", "ranking_loss", "coverage",
 LEAST_GAP = 0.0005
 
 
-def studies(seed: int, data: list[str] | None, told: bool = False) -> list[Study]:
-    """Rows of numbers, and features of pictures; of each the data sets that were asked for."""
+def studies(seed: int, data: list[str] | None, cardinality: bool = False) -> list[Study]:
+    """Rows of numbers, and features of images; of each the requested data sets."""
     common: dict[str, Any] = {"seed": seed, "methods": ("full", "an", "crisp-plus")}
-    if told:
+    if cardinality:
         common["parameters"] = {"crisp-plus": {"cardinality": "$cardinality"}}
     tables = dataclasses.replace(
         read_study("fair"), name="thirteen", datasets=tuple(BUDGETS), budgets=BUDGETS, **common
@@ -78,10 +79,11 @@ def share(results: StudyResults, dataset: str, metric: str) -> tuple[float, str]
 def page(results: list[StudyResults], command: str) -> str:
     """The table, with means and medians over the sets that have a clear gap."""
     lines = [
-        "# How far CRISP+ closes the gap",
+        "# How far CRISP+ gets from AN to full labels on thirteen data sets",
         "",
-        f"Made by `{command}`, which says how. Per cent of the way from AN to full labels; "
-        f"– where full labels are not clearly better, and by {LEAST_GAP}; * clearly better than AN.",
+        "Per cent of the way from AN (0) to full labels (100) in each metric. –: full labels are not significantly "
+        f"better than AN, or by less than {LEAST_GAP}, so there is no way to measure. *: significantly better than AN. "
+        f"Mean and median are over the data sets with a number. Made by `{command}`.",
         "",
         "| data set | trials | " + " | ".join(METRICS[name].title for name in NAMES) + " |",
         "|---" * (len(NAMES) + 2) + "|",
@@ -104,22 +106,23 @@ def main() -> None:
     parser.add_argument("store", type=Path)
     parser.add_argument("--seed", type=int, default=22)
     parser.add_argument("--data")
-    parser.add_argument("--told", action="store_true")
+    parser.add_argument("--cardinality", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
-    chosen = studies(asked.seed, None if asked.data is None else asked.data.split(","), asked.told)
-    known = [name for study in studies(asked.seed, None) for name in study.datasets]
-    if asked.data is not None and (unknown := set(asked.data.split(",")).difference(known)):
+    options = parser.parse_args()
+    chosen = studies(options.seed, None if options.data is None else options.data.split(","), options.cardinality)
+    known = [name for study in studies(options.seed, None) for name in study.datasets]
+    if options.data is not None and (unknown := set(options.data.split(",")).difference(known)):
         parser.error(f"--data must name data sets of {', '.join(known)}; got {', '.join(sorted(unknown))}.")
     results = []
     for study in chosen:
-        folder = asked.store / study.name
-        print(study.name, run_study(study, Store(folder), device=asked.device))
+        folder = options.store / study.name
+        print(study.name, run_study(study, Store(folder), device=options.device))
         results.append(read_results(folder))
-    text = page(results, f"benchmarks/thirteen.py --seed {asked.seed}{' --told' if asked.told else ''}")
-    if asked.out:
-        write_atomically(asked.out, text.encode())
+    flag = " --cardinality" if options.cardinality else ""
+    text = page(results, f"python research/scripts/thirteen.py STORE --seed {options.seed}{flag}")
+    if options.out:
+        write_atomically(options.out, text.encode())
     print(text)
 
 

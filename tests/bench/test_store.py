@@ -67,6 +67,19 @@ def test_what_is_packed_comes_out_again_skips_too(store, tmp_path):
     assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "all.jsonl.gz").read_bytes()
 
 
+def test_a_compact_file_lacks_the_curves_and_keeps_what_reports_read(store, tmp_path):
+    store.keep_study(read_study("smoke"))
+    lists = {"loss": [1.0], "curve": [0.5], "prior": [0.1], "true_prior": [0.2]}
+    store.save(RUNS[0], {"test": {"map": 0.5}, **lists})
+    store.save(RUNS[1], {"trace": {"prior": [[0.1]]}, **lists})
+    assert store.pack(tmp_path / "small.jsonl.gz", compact=True) == 2
+    other = Store(tmp_path / "other")
+    other.unpack(tmp_path / "small.jsonl.gz")
+    assert other.result(RUNS[0]) == {"test": {"map": 0.5}}
+    assert other.result(RUNS[1]) == {"trace": {"prior": [[0.1]]}, "true_prior": [0.2]}
+    assert store.result(RUNS[0])["loss"] == [1.0], "the folder keeps everything"
+
+
 def test_equal_results_are_equal_bytes(store, tmp_path):
     other = Store(tmp_path / "other")
     store.save(RUNS[0], {"a": 1, "b": {"x": (1, 2), "y": 0.5}})

@@ -134,17 +134,24 @@ class Store:
         """Why a run was skipped."""
         return str(self._read("skipped", run.key())[1]["reason"])
 
-    def pack(self, path: str | os.PathLike[str]) -> int:
+    def pack(self, path: str | os.PathLike[str], *, compact: bool = False) -> int:
         """Write study, finished and skipped runs into one compressed file of JSON lines, equal for equal ones.
+
+        Args:
+            path: The file to write.
+            compact: Leave out what no report reads: losses and scores by epoch, class priors by label.
 
         Returns:
             The number of finished runs.
         """
-        done, skipped = (sorted((self.folder / folder).glob("*.json")) for folder in ("runs", "skipped"))
-        study = json.dumps({"study": (self.folder / "study.toml").read_text(encoding="utf-8")}, ensure_ascii=False)
-        lines = [study, *(file.read_text(encoding="utf-8").rstrip("\n") for file in (*done, *skipped))]
+        files = [file for folder in ("runs", "skipped") for file in (self.folder / folder).glob("*.json")]
+        contents = sorted((json.loads(file.read_text(encoding="utf-8")) for file in files), key=_place)
+        for content in contents if compact else ():
+            _drop_lists(content.get("result", {}))
+        study = {"study": (self.folder / "study.toml").read_text(encoding="utf-8")}
+        lines = [json.dumps(study, ensure_ascii=False), *map(_json_line, contents)]
         write_atomically(path, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
-        return len(done)
+        return sum("result" in content for content in contents)
 
     def unpack(self, path: str | os.PathLike[str]) -> int:
         """Take over the runs of a file that `pack` wrote, but for those already here; how many are finished."""
@@ -263,8 +270,7 @@ class Store:
     def _write(self, folder: str, run: Run, content: Mapping[str, Any]) -> None:
         path = self._path(folder, run.key())
         path.parent.mkdir(parents=True, exist_ok=True)
-        plain = _finite({"run": run.to_json(), **content})
-        write_atomically(path, json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n")
+        write_atomically(path, _json_line(_finite({"run": run.to_json(), **content})) + "\n")
 
     def _read(self, folder: str, key: str) -> tuple[Run, dict[str, Any]]:
         """The run of a file and what is told of it; the file must be whole and named after the run."""
@@ -309,6 +315,22 @@ def find_stores(folder: str | os.PathLike[str]) -> dict[str, Store]:
             f"{root} must hold the results of a study; there is no study.toml in it. Give the folder of bench run."
         )
     return found
+
+
+def _place(content: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Where a run stands in a packed file: like ones stand together, which compresses well."""
+    run = content["run"]
+    return run["dataset"], run["method"], run["configuration"], run["trial"], Run.from_json(run).key()
+
+
+def _drop_lists(result: dict[str, Any]) -> None:
+    """Remove the numbers by epoch and by label; with traces of the priors the true ones are needed."""
+    for name in ("loss", "curve", "prior", *(() if result.get("trace") else ("true_prior",))):
+        result.pop(name, None)
+
+
+def _json_line(content: Any) -> str:
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def _beat(claims: Iterable[Path], stop: threading.Event, seconds: float) -> None:

@@ -172,11 +172,14 @@ def bench_compare(
 def bench_pack(
     folder: FolderArgument,
     out: Annotated[Path, typer.Option(help="The file to write, such as fair.jsonl.gz.")],
+    compact: Annotated[
+        bool, typer.Option("--compact", help="Leave out the curves by epoch and the priors by label.")
+    ] = False,
 ) -> None:
     """Put a study and its finished runs into one file, to keep or to send."""
     from onepos.bench.store import Store
 
-    print(f"{Store(folder).pack(out)} runs: {out}")
+    print(f"{Store(folder).pack(out, compact=compact)} runs: {out}")
 
 
 @bench_app.command("unpack")
