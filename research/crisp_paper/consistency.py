@@ -44,14 +44,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from onepos.bench.stacking import Task, train_many
+from onepos.bench.stacking import train_many
 from onepos.datasets import Dataset
 from onepos.methods import make_method
 from onepos.priors import PriorEstimate, estimate_priors
 from onepos.protocol import draw_single_positive
-from onepos.training.backbones import make_backbone
-from onepos.training.loop import Learner, Plan, predict_logits
+from onepos.training.outcome import predict_rows
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples, fit_scaling
+from onepos.training.task import TrainingData, make_task
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -310,20 +311,18 @@ def split_error(population: Population, logits: Floats, estimate: PriorEstimate)
 
 def score_population(population: Population, samples: Sequence[Sample], study: Consistency) -> list[Floats]:
     """Logits (N, c) of the whole population by scorers that each learnt from one of the samples."""
-    d, c = population.X.shape[1], population.Y.shape[1]
     tasks = [
-        Task(
-            Learner(make_backbone("linear", d, c), make_method(study.scorer)),
-            as_samples(population.X[sample.rows]),
+        make_task(
+            TrainingData(as_samples(population.X[sample.rows])),
             sample.observed,
-            d,
+            make_method(study.scorer),
             Plan(study.epochs, study.batch_size, study.lr, device="cpu", seed=study.seed + k),
+            network="linear",
         )
         for k, sample in enumerate(samples)
     ]
-    train_many(tasks)
     everyone = as_samples(population.X)
-    return [predict_logits(task.learner, everyone).double().numpy() for task in tasks]
+    return [predict_rows(trained.network, everyone).double().numpy() for trained in train_many(tasks)]
 
 
 def judge_priors(

@@ -33,16 +33,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from onepos.bench.stacking import Task, train_many
+from onepos.bench.stacking import train_many
 from onepos.datasets import Dataset, load_dataset
 from onepos.files import write_atomically
 from onepos.methods import AN, CRISPPlus, Full
 from onepos.methods.base import Method, TrainView
 from onepos.metrics import METRICS
 from onepos.protocol import draw_single_positive, split
-from onepos.training.backbones import make_backbone
-from onepos.training.loop import Learner, Plan, Validation, predict_logits
+from onepos.training.outcome import predict_rows
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples, fit_scaling
+from onepos.training.task import TrainingData, Validation, make_task
 
 DATA = (
     "yeast",
@@ -93,8 +94,12 @@ class WithoutNoise(WithRowCounts):
 
     noise_free = True
 
-    def make_advisers(self, train: TrainView) -> None:
-        """None."""
+    def finish(self, train: TrainView) -> None:
+        """Backbone and head alone."""
+
+    def training_logits(self, train: TrainView) -> torch.Tensor:
+        """Of the same."""
+        return train.logits()
 
 
 KINDS: dict[str, Callable[[], Method]] = {
@@ -122,10 +127,10 @@ def measure(data: Dataset, seed: int, device: str) -> dict[str, list[float]]:
     rows, held_out, test = parts_of(data, seed)
     is_features = data.name.endswith("-features")
     scaling = fit_scaling(rows.X)
-    samples, unseen = as_samples(rows.X, scaling), as_samples(test.X, scaling)
+    unseen = as_samples(test.X, scaling)
     validation = Validation(as_samples(held_out.X, scaling), held_out.Y, True)
+    inputs = TrainingData(as_samples(rows.X, scaling), validation, frozenset({"full labels"}))
     observed = draw_single_positive(rows.Y, seed)
-    width = data.n_features if is_features else HIDDEN
     found = {}
     for kind, make in KINDS.items():
         tasks = []
@@ -133,8 +138,6 @@ def measure(data: Dataset, seed: int, device: str) -> dict[str, list[float]]:
             method = make()
             if isinstance(method, WithCardinality):
                 method.labels = torch.tensor(rows.Y)
-            torch.manual_seed(seed)
-            network = make_backbone("linear" if is_features else "mlp", data.n_features, data.n_labels, (HIDDEN,))
             plan = Plan(
                 epochs=10 if is_features else 20,
                 batch_size=BATCH,
@@ -145,10 +148,11 @@ def measure(data: Dataset, seed: int, device: str) -> dict[str, list[float]]:
                 seed=seed,
             )
             given = rows.Y if "full labels" in method.requires else observed
-            tasks.append(Task(Learner(network, method), samples, given, width, plan, validation))
-        histories = train_many(tasks)
-        best = max(range(len(tasks)), key=lambda k: histories[k].validation[histories[k].best_epoch])
-        logits = predict_logits(tasks[best].learner.to("cpu"), unseen).double().numpy()
+            network = "linear" if is_features else "mlp"
+            tasks.append(make_task(inputs, given, method, plan, network=network, hidden=(HIDDEN,)))
+        trained = train_many(tasks)
+        best = max(trained, key=lambda each: each.history.validation[each.history.best_epoch])
+        logits = predict_rows(best.network, unseen).double().cpu().numpy()
         found[kind] = [
             float(METRICS[name].function(test.Y, logits if METRICS[name].uses == "scores" else logits > 0))
             for name in METRICS_SHOWN

@@ -31,7 +31,9 @@ from onepos.images.networks import IMAGENET, make_image_backbone, n_image_featur
 from onepos.methods import CRISP
 from onepos.methods.base import TrainView
 from onepos.methods.losses import assume_negative
-from onepos.training.loop import History, Learner, Plan, train
+from onepos.training.loop import History, train
+from onepos.training.plan import Plan
+from onepos.training.task import TrainingData, make_task
 
 N_LABELS = 81
 PAPERS = 16  # size of a batch in the papers
@@ -89,11 +91,10 @@ def plain(setting: Setting, pixels: torch.Tensor, observed: np.ndarray, batch_si
 
 def ours(setting: Setting, pixels: torch.Tensor, observed: np.ndarray, batch_size: int) -> tuple[History, Timed]:
     backbone, normalisation, _ = make_image_backbone(setting.network)
-    width = n_image_features(backbone, setting.size)
     method = Timed(warmup=1, scores="running")
     plan = Plan(3, batch_size, lr=1e-4, device=setting.device, precision="bf16", compile=setting.compiled)
-    history = train(Learner(backbone, method), ImageTensors(pixels, normalisation), observed, width, plan)
-    return history, method
+    data = TrainingData(ImageTensors(pixels, normalisation))
+    return train(make_task(data, observed, method, plan, network=backbone)).history, method
 
 
 def wait(setting: Setting) -> None:

@@ -1,4 +1,4 @@
-"""Seconds of one epoch of the tabular loop: ours, ours through Fabric, and a DataLoader of single rows.
+"""Seconds of one epoch of the tabular loop: ours, and a DataLoader of single rows.
 
     python research/scripts/loop.py [DATA]
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -23,9 +22,10 @@ from onepos.methods.base import Method
 from onepos.methods.losses import assume_negative
 from onepos.metrics import METRICS
 from onepos.protocol import draw_single_positive, split
-from onepos.training.backbones import make_backbone
-from onepos.training.loop import Learner, Plan, train
+from onepos.training.loop import train
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples, fit_scaling
+from onepos.training.task import TrainingData, make_task
 
 BATCH, ROUNDS, EPOCHS = 16, 6, 2
 
@@ -68,17 +68,9 @@ def with_loader(
 
 
 def with_onepos(X: torch.Tensor, observed: np.ndarray, method: Method) -> float:
-    learner = Learner(make_backbone("mlp", X.shape[1], observed.shape[1]), method)
     plan = Plan(epochs=EPOCHS + method.get_params().get("warmup", 0), batch_size=BATCH, device="cpu")
-    return min(train(learner, as_samples(X.numpy()), observed, 256, plan).seconds[-EPOCHS:])
-
-
-def with_fabric(X: torch.Tensor, observed: np.ndarray) -> float:
-    """The same loop with the wrapper of the other devices."""
-    from lightning_fabric import Fabric
-
-    with patch("onepos.training.loop.open_runtime", lambda device, precision: Fabric(accelerator="cpu", devices=1)):
-        return with_onepos(X, observed, AN())
+    task = make_task(TrainingData(as_samples(X.numpy())), observed, method, plan)
+    return min(train(task).history.seconds[-EPOCHS:])
 
 
 def main() -> None:
@@ -97,7 +89,6 @@ def main() -> None:
     loops = {
         "ours, AN": lambda: with_onepos(X, observed, AN()),
         "ours, CRISP (estimation of the priors included)": lambda: with_onepos(X, observed, CRISP()),
-        "ours, AN, through Fabric": lambda: with_fabric(X, observed),
         "DataLoader of single rows": lambda: with_loader(X, observed, 0),
         "DataLoader of single rows, 2 workers": lambda: with_loader(X, observed, 2),
     }

@@ -22,9 +22,10 @@ from stacked import cpu_name
 from onepos.datasets import load_dataset
 from onepos.methods import make_method
 from onepos.protocol import draw_single_positive, split
-from onepos.training.backbones import make_backbone
-from onepos.training.loop import Learner, Plan, train
+from onepos.training.loop import train
+from onepos.training.plan import Plan
 from onepos.training.samples import Samples, as_samples, fit_scaling
+from onepos.training.task import TrainingData, make_task
 
 HIDDEN, EPOCHS = 256, 2
 
@@ -40,20 +41,19 @@ class Cost:
     after: int
 
 
-def measure(samples: Samples, observed: np.ndarray, n_features: int, name: str, batch_size: int) -> Cost:
+def measure(samples: Samples, observed: np.ndarray, name: str, batch_size: int) -> Cost:
     method = make_method(name)
-    torch.manual_seed(0)
-    learner = Learner(make_backbone("mlp", n_features, observed.shape[1], (HIDDEN,)), method)
     warmup = method.get_params().get("warmup", 0)
     began = time.perf_counter()
-    history = train(learner, samples, observed, HIDDEN, Plan(EPOCHS + warmup, batch_size, device="cpu"))
+    plan = Plan(EPOCHS + warmup, batch_size, device="cpu")
+    history, network, _ = train(make_task(TrainingData(samples), observed, method, plan, hidden=(HIDDEN,)))
     before = time.perf_counter() - began - sum(history.seconds)
     thousand = samples.rows(torch.arange(min(1000, len(samples))))
     began = time.perf_counter()
     with torch.no_grad():
-        learner.logits(thousand)
+        network(thousand)
     predict = time.perf_counter() - began
-    after = sum(buffer.nbytes for buffer in learner.advisers.buffers()) if learner.advisers else 0
+    after = sum(buffer.nbytes for buffer in network.buffers())
     during = sum(buffer.nbytes for buffer in method.buffers())
     return Cost(before, min(history.seconds[warmup:]), predict, during, after)
 
@@ -78,7 +78,7 @@ def main() -> None:
     costs: dict[str, list[Cost]] = {name: [] for name in names}
     for _ in range(options.rounds):
         for name in names:
-            costs[name].append(measure(samples, observed, data.n_features, name, options.batch))
+            costs[name].append(measure(samples, observed, name, options.batch))
     floor = min(cost.epoch for cost in costs["an"])
     titles = ("method", "ms per epoch", "times AN", "s before them, at first and again", "ms to predict 1 000 rows")
     print("| " + " | ".join([*titles, "MB held in training", "MB held for good"]) + " |\n" + "|---" * 7 + "|")

@@ -23,16 +23,17 @@ import numpy as np
 import torch
 
 from onepos.bench.recipes import find_recipe
-from onepos.bench.stacking import Task, train_many
+from onepos.bench.stacking import train_many
 from onepos.datasets import Dataset, load_dataset
 from onepos.methods import make_method
 from onepos.metrics import METRICS
 from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive, split
-from onepos.training.backbones import make_backbone
 from onepos.training.criteria import CRITERIA
-from onepos.training.loop import Learner, Plan, predict_logits, train
+from onepos.training.loop import predict_logits, train
+from onepos.training.plan import Plan
 from onepos.training.samples import Samples, as_samples, fit_scaling
+from onepos.training.task import Learner, Task, TrainingData, make_task
 
 BATCH, HIDDEN, MOST_ROWS = 128, 64, 2500
 CONFIGURATIONS = list(product((3e-4, 1e-3, 3e-3, 1e-2), (5, 20)))  # learning rate, epochs
@@ -69,11 +70,10 @@ class Trial:
 
     def task(self, method: str, lr: float, epochs: int) -> Task:
         """A run on these rows, not yet trained."""
-        torch.manual_seed(self.seed)
-        network = make_backbone("mlp", self.data.n_features, self.data.n_labels, (HIDDEN,))
         parameters = find_recipe(method, self.data.name, self.rows.Y).parameters
         plan = Plan(epochs, BATCH, lr=lr, device="cpu", seed=self.seed)
-        return Task(Learner(network, make_method(method, **parameters)), self.samples, self.observed, HIDDEN, plan)
+        made = make_method(method, **parameters)
+        return make_task(TrainingData(self.samples), self.observed, made, plan, hidden=(HIDDEN,))
 
     def candidate(self, method: str, learner: Learner) -> Candidate:
         """The learner after the epochs so far."""
@@ -105,7 +105,7 @@ def train_epochs(trial: Trial, method: str) -> None:
         if not task.learner.method.warming_up:
             kept.append(trial.candidate(method, task.learner))
 
-    train(task.learner, task.samples, task.observed, HIDDEN, task.plan, on_epoch=keep)
+    train(task, on_epoch=keep)
     trial.epochs.append(kept)
 
 

@@ -21,6 +21,7 @@ import math
 import os
 import platform
 import time
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -29,13 +30,14 @@ from torch import nn
 
 from onepos.bench.recipes import find_recipe
 from onepos.bench.stacked_adam import StackedAdam
-from onepos.bench.stacking import Task, can_stack, train_many
+from onepos.bench.stacking import can_stack, train_many
 from onepos.datasets import Dataset, load_dataset
 from onepos.methods import METHODS
 from onepos.protocol import draw_single_positive, split
-from onepos.training.backbones import make_backbone
-from onepos.training.loop import History, Learner, Plan, Validation, train
+from onepos.training.loop import History, train
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples, fit_scaling
+from onepos.training.task import Task, TrainingData, Validation, make_task
 
 BATCH, HIDDEN, N_SPLITS = 16, 256, 8
 RATES = (3e-4, 1e-3, 2e-3, 4e-3)
@@ -51,26 +53,23 @@ def make_tasks(data: Dataset, method: str, n_runs: int, epochs: int, device: str
         observed = rows.Y if oracle else draw_single_positive(rows.Y, seed)
         validation = Validation(as_samples(held_out.X, scaling), held_out.Y, True)
         parameters = find_recipe(method, data.name, rows.Y).parameters
-        trials.append((as_samples(rows.X, scaling), observed, validation, parameters))
+        inputs = TrainingData(as_samples(rows.X, scaling), validation, frozenset({"full labels"}))
+        trials.append((inputs, observed, parameters))
     tasks = []
     for k in range(n_runs):
-        samples, observed, validation, parameters = trials[k % N_SPLITS]
-        torch.manual_seed(k)
-        network = make_backbone("mlp", data.n_features, data.n_labels, (HIDDEN,))
-        learner = Learner(network, METHODS[method](**parameters))
+        inputs, observed, parameters = trials[k % N_SPLITS]
         plan = Plan(epochs, BATCH, lr=RATES[k // N_SPLITS % len(RATES)], device=device, seed=k)
-        tasks.append(Task(learner, samples, observed, HIDDEN, plan, validation))
+        tasks.append(make_task(inputs, observed, METHODS[method](**parameters), plan, hidden=(HIDDEN,)))
     return tasks
 
 
 def one_by_one(task: Task) -> float:
     """Each epoch ends with a metric on the CPU, so the clock stops after the accelerator has finished."""
-    history = train(task.learner, task.samples, task.observed, HIDDEN, task.plan, validation=task.validation)
-    return best_epoch(task, history)
+    return best_epoch(task, train(task).history)
 
 
 def stacked(tasks: list[Task]) -> float:
-    return best_epoch(tasks[0], train_many(tasks, stack_size=len(tasks))[0])
+    return best_epoch(tasks[0], train_many(tasks, stack_size=len(tasks))[0].history)
 
 
 def best_epoch(task: Task, history: History) -> float:
@@ -138,26 +137,31 @@ def main() -> None:
         f"{options.runs} runs, {options.epochs} epochs\n"
     )
     loaders = time_loaders(data, options.rounds) if options.loader else {}
-    print("| method | one by one, ms per epoch | stacked, ms per run and epoch | times faster |\n|---|---|---|---|")
+    titles = ("method", "one by one, ms per epoch", "stacked, ms per run and epoch", "times faster")
+    titles += ("stacked without traces", "a trace gains")
+    print(f"| {' | '.join(titles)} |\n{'|---' * len(titles)}|")
     for method in options.methods.split(","):
         if not can_stack(make_tasks(data, method, 1, options.epochs, options.device)[0]):
-            print(f"| {method} | can not be stacked | | |")
+            print(f"| {method} | can not be stacked | | | | |")
             continue
-        alone = together = math.inf
+        alone = together = untraced = math.inf
         for _ in range(options.rounds):
             tasks = make_tasks(data, method, options.runs, options.epochs, options.device)
+            plain = [dataclasses.replace(task, learner=copy.deepcopy(task.learner)) for task in tasks]
             torch.set_num_threads(1)
             alone = min(alone, one_by_one(dataclasses.replace(tasks[0], learner=copy.deepcopy(tasks[0].learner))))
             torch.set_num_threads(threads)
             together = min(together, stacked(tasks))
-        a, b = 1e3 * alone, 1e3 * together
-        print(f"| {method} | {a:.1f} | {b:.2f} | {a / b:.1f} |", flush=True)
+            with patch("onepos.bench.tracing._steps_worth_a_trace", lambda: math.inf):
+                untraced = min(untraced, stacked(plain))
+        a, b, c = 1e3 * alone, 1e3 * together, 1e3 * untraced
+        print(f"| {method} | {a:.1f} | {b:.2f} | {a / b:.1f} | {c:.2f} | {c / b:.2f} |", flush=True)
         if options.floor:
             least = 1e3 * products_and_adam(tasks, options.rounds)
-            print(f"| {method}, products and Adam alone | | {least:.2f} | at most {a / least:.1f} |", flush=True)
+            print(f"| {method}, products and Adam alone | | {least:.2f} | at most {a / least:.1f} | | |", flush=True)
         for n_workers, seconds in loaders.items():
             what = f"{method}, a DataLoader of single rows, {n_workers} workers"
-            print(f"| {what} | {1e3 * seconds:.1f} | | {1e3 * seconds / b:.1f} |", flush=True)
+            print(f"| {what} | {1e3 * seconds:.1f} | | {1e3 * seconds / b:.1f} | | |", flush=True)
         loaders = {}  # beside the first method only
 
 
