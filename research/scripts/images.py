@@ -88,11 +88,11 @@ def plain(setting: Setting, pixels: torch.Tensor, observed: np.ndarray, batch_si
 
 
 def ours(setting: Setting, pixels: torch.Tensor, observed: np.ndarray, batch_size: int) -> tuple[History, Timed]:
-    backbone, normalisation, _ = make_image_backbone(setting.network)
+    backbone, normalization, _ = make_image_backbone(setting.network)
     width = n_image_features(backbone, setting.size)
     method = Timed(warmup=1, scores="running")
     plan = Plan(3, batch_size, lr=1e-4, device=setting.device, precision="bf16", compile=setting.compiled)
-    history = train(Learner(backbone, method), ImageTensors(pixels, normalisation), observed, width, plan)
+    history = train(Learner(backbone, method), ImageTensors(pixels, normalization), observed, width, plan)
     return history, method
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from onepos.bench.images import load_pictures, make_picture_network, picture_parts, start_features
+from onepos.bench.images import image_parts, load_image_data, make_image_network, start_features
 from onepos.bench.recipes import resolve
 from onepos.bench.stacking import Task, train_many
 from onepos.bench.study import PictureSettings, Run
@@ -62,7 +62,7 @@ class Trial:
 
 def load_data(name: str, pictures: bool) -> Dataset | ImageDataset:
     """A data set of a study."""
-    return load_pictures(name) if pictures else load_dataset(name)
+    return load_image_data(name) if pictures else load_dataset(name)
 
 
 def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
@@ -75,7 +75,7 @@ def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> T
 
 
 def _make_picture_trial(data: Dataset | ImageDataset, run: Run, settings: PictureSettings, device: str) -> Trial:
-    train, val, test = picture_parts(data, run, settings).values()
+    train, val, test = image_parts(data, run, settings).values()
     features = start_features(run, settings, train.samples, device)
     return Trial(
         samples=train.samples,
@@ -161,7 +161,7 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
 def _make_network(run: Run, trial: Trial, method: Method) -> tuple[nn.Module, int]:
     """The network, and the width of its features."""
     if run.pictures:
-        return make_picture_network(run, run.pictures, maps=method.maps)
+        return make_image_network(run, run.pictures, maps=method.maps)
     n_features = trial.samples.n_features
     backbone = make_backbone(run.network, n_features, trial.labels.shape[1], run.hidden)
     return backbone, n_outputs(backbone, n_features)

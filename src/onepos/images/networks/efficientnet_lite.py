@@ -19,7 +19,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onepos.images.networks.initialisation import initialise_convolutions
+from onepos.images.networks.layers import initialize_convolutions
 
 # Blocks, kernel, stride of the first block, expansion, width.
 _STAGES = (
@@ -57,10 +57,10 @@ class EfficientNetLite0(nn.Module):
         self._blocks = nn.Sequential(*blocks)
         self._conv_head = nn.Conv2d(n_in, 1280, 1, bias=False)
         self._bn1 = _norm(1280)
-        initialise_convolutions(self)
+        initialize_convolutions(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of normalised images."""
+        """Features of normalized images."""
         x = F.relu6(self._bn0(self._conv_stem(images)), inplace=True)
         x = F.relu6(self._bn1(self._conv_head(self._blocks(x))), inplace=True)
         return x if self.maps else x.mean((2, 3))

@@ -1,4 +1,4 @@
-"""Weight files: plain tensors in, nothing executed, and a sentence where file and network do not fit."""
+"""Weight files: they hold plain tensors, and no code in them is run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 
-def load_weights(module: nn.Module, file: str | os.PathLike[str]) -> str:
+def load_weights(module: nn.Module, file: str | os.PathLike[str], checksum: str = "") -> str:
     """Load a weight file into a module, whole or not at all.
 
     The file holds a state dict, or `{"state_dict": …}` around one; a prefix `module.` on all keys (from
@@ -25,6 +25,7 @@ def load_weights(module: nn.Module, file: str | os.PathLike[str]) -> str:
     Args:
         module: Receives the weights; its own dtype and device stay.
         file: A .pth, .pt or .safetensors file.
+        checksum: The first digits of its SHA-256, where they are known.
 
     Returns:
         The SHA-256 of the file.
@@ -34,6 +35,8 @@ def load_weights(module: nn.Module, file: str | os.PathLike[str]) -> str:
         raise FileNotFoundError(f"weights must be a file; there is none at {path}. Check the path.")
     with path.open("rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        if not digest.startswith(checksum):
+            raise ValueError(f"{path} must have a checksum beginning {checksum}; it has {digest[:8]}…. Get it again.")
         handle.seek(0)
         content = _read(handle, path)
     found = _state_dict(content, path)

@@ -15,7 +15,7 @@ from onepos.datasets.dataset import Labels, Rows, as_rows, check_indicator, chec
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageDataset:
-    """Where the pictures of a data set lie and their full labels; no picture is opened here.
+    """Where the images of a data set lie and their full labels; no image is opened here.
 
     Args:
         name: Short name, used for file names and tables.
@@ -63,7 +63,7 @@ class ImageDataset:
 
     @property
     def n_samples(self) -> int:
-        """Number of pictures."""
+        """Number of images."""
         return int(self.Y.shape[0])
 
     @property
@@ -166,6 +166,6 @@ def _check_different(paths: Sequence[str]) -> None:
     for row, path in enumerate(paths):
         if first.setdefault(path, row) != row:
             raise ValueError(
-                f"a picture must have one row only; rows {first[path]} and {row} are both {path}. "
+                f"a image must have one row only; rows {first[path]} and {row} are both {path}. "
                 "Put all its labels into one row."
             )

@@ -1,4 +1,4 @@
-"""What the readers of picture lists share: numbered lines, files that must be there, counts that must be right."""
+"""What the readers of image lists share: numbered lines, files that must be there, counts that must be right."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def find_root(root: str | os.PathLike[str], inside: str, folders: Sequence[str],
 
 
 def check_images(root: Path, paths: Sequence[str], list_name: str, unit: str, places: Sequence[int]) -> None:
-    """Say which picture of a list is missing; each folder is listed once instead of asking for every file.
+    """Say which image of a list is missing; each folder is listed once instead of asking for every file.
 
     Args:
         root: Folder the paths start from.
-        paths: The pictures, relative to it.
+        paths: The images, relative to it.
         list_name: The file that names them.
         unit: What `places` counts, for example "line".
         places: Where in that file each path stands.

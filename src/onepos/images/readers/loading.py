@@ -1,4 +1,4 @@
-"""Loading pictures with their labels by the name of the data set."""
+"""Loading images with their labels by the name of the data set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onepos.images.readers.voc_archive import read_voc_archive
 
 def _read_small_voc(folder: Path) -> ImageDataset:
     files = folder / "voc2012_labels.npz", folder / "voc2012_128px.zip"
-    return read_voc_archive(*files, picture_cache() / "voc-128px")
+    return read_voc_archive(*files, image_cache() / "voc-128px")
 
 
 def _in_own_folder(read: Callable[[Path], ImageDataset], name: str, folder: Path) -> ImageDataset:
@@ -33,24 +33,24 @@ IMAGE_SETS: dict[str, Callable[[Path], ImageDataset]] = {
     "cub": partial(_in_own_folder, read_cub, "cub"),
     "voc-128px": _read_small_voc,
 }
-"""By name: folder of pictures → data set."""
+"""By name: folder of images → data set."""
 
 
-def picture_cache() -> Path:
-    """Where pictures that were unpacked or decoded are kept: `$ONEPOS_CACHE`, else `~/.cache/onepos/pictures`."""
-    return Path(os.environ.get("ONEPOS_CACHE") or Path.home() / ".cache" / "onepos" / "pictures").expanduser()
+def image_cache() -> Path:
+    """Where images that were unpacked or decoded are kept: `$ONEPOS_CACHE`, else `~/.cache/onepos/images`."""
+    return Path(os.environ.get("ONEPOS_CACHE") or Path.home() / ".cache" / "onepos" / "images").expanduser()
 
 
 def load_images(name: str, root: str | Path | None = None) -> ImageDataset:
-    """Load the list of pictures of a data set by name; never touches the network.
+    """Load the list of images of a data set by name; never touches the network.
 
     Args:
-        name: A key of `IMAGE_SETS`. In the official layouts the pictures lie in `<root>/images/<name>`, or in
+        name: A key of `IMAGE_SETS`. In the official layouts the images lie in `<root>/images/<name>`, or in
             `<root>/images` itself.
         root: Data folder, see `data_root`.
     """
     if name not in IMAGE_SETS:
-        raise ValueError(f"unknown data set of pictures '{name}'; {suggest(name, list(IMAGE_SETS))}")
+        raise ValueError(f"unknown data set of images '{name}'; {suggest(name, list(IMAGE_SETS))}")
     folder = data_root(root) / "images"
     try:
         return IMAGE_SETS[name](folder)

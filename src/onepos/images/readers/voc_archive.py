@@ -1,4 +1,4 @@
-"""VOC 2012 scaled down: a ZIP archive of small pictures, `train/<name>.jpg` and `val/<name>.jpg`, and one of labels."""
+"""VOC 2012 scaled down: a ZIP archive of small images, `train/<name>.jpg` and `val/<name>.jpg`, and one of labels."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PARTS = {"train": "train", "test": "val"}  # the official val images are the tes
 
 
 def read_voc_archive(
-    labels: str | os.PathLike[str], pictures: str | os.PathLike[str], folder: str | os.PathLike[str]
+    labels: str | os.PathLike[str], images: str | os.PathLike[str], folder: str | os.PathLike[str]
 ) -> ImageDataset:
-    """Read the labels, and unpack the pictures where that was not done before.
+    """Read the labels, and unpack the images where that was not done before.
 
     Classes are in alphabetical order and images in that of the archive of labels, as `read_voc` has them.
 
     Args:
         labels: NPZ archive with `class_names`, and for train and val `Y_…` and `…_images`.
-        pictures: The ZIP archive.
+        images: The ZIP archive.
         folder: Where they are unpacked; it appears when it is complete.
     """
-    label_path, picture_path = check_file(Path(labels)), check_file(Path(pictures))
+    label_path, image_path = check_file(Path(labels)), check_file(Path(images))
     with naming(label_path), np.load(label_path, allow_pickle=False) as archive:
         order = np.argsort(archive["class_names"])
         names = archive["class_names"][order].tolist()
@@ -37,8 +37,8 @@ def read_voc_archive(
             for part, theirs in PARTS.items()
         }
     if not Path(folder).is_dir():
-        _unpack(picture_path, [path for paths, _ in parts.values() for path in paths], Path(folder))
-    return join_parts("voc-128px", folder, parts, names, f"{picture_path.name}, {label_path.name}")
+        _unpack(image_path, [path for paths, _ in parts.values() for path in paths], Path(folder))
+    return join_parts("voc-128px", folder, parts, names, f"{image_path.name}, {label_path.name}")
 
 
 def _unpack(archive: Path, names: list[str], folder: Path) -> None:

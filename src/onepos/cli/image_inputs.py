@@ -1,13 +1,15 @@
-"""Pictures as a command names them: folders, tables of paths, official layouts."""
+"""Images as a command names them: folders, tables of paths, official layouts."""
 
 from __future__ import annotations
 
 import csv
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onepos.datasets import Dataset
+    from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
 
 PARTS = ("train", "val", "test")
@@ -21,8 +23,8 @@ def cut_part(data: str) -> tuple[str, str]:
     return (name, part) if part in PARTS and name and name not in LAYOUTS else (data, "")
 
 
-def is_of_pictures(name: str, image: str | None) -> bool:
-    """Whether this names pictures: a folder, an official layout, a picture, or a table with a column of paths."""
+def names_images(name: str, image: str | None) -> bool:
+    """Whether this names images: a folder, an official layout, a image, or a table with a column of paths."""
     from onepos.images.readers.folders import SUFFIXES
 
     if name.partition(":")[0] in LAYOUTS and ":" in name:
@@ -31,7 +33,7 @@ def is_of_pictures(name: str, image: str | None) -> bool:
 
 
 def _find_image_column(name: str, image: str | None) -> str | None:
-    """The column asked for, or `path` where its first cell is the path of a picture."""
+    """The column asked for, or `path` where its first cell is the path of a image."""
     from onepos.images.readers.folders import SUFFIXES
 
     if Path(name).suffix not in (".csv", ".tsv") or not Path(name).is_file():
@@ -53,34 +55,34 @@ def _read_cells(table: str, n_rows: int | None) -> tuple[list[str], list[list[st
         return columns, [row for row in islice(reader, n_rows) if row]
 
 
-def read_picture_rows(name: str, part: str, columns: dict[str, str | None], split_seed: int) -> ImageDataset:
-    """Labelled pictures, all or one part of the split they bring, or of a seeded one."""
+def read_image_rows(name: str, part: str, columns: dict[str, str | None], split_seed: int) -> ImageDataset:
+    """Labelled images, all or one part of the split they bring, or of a seeded one."""
     layout, _, folder = name.partition(":")
     if layout in LAYOUTS and folder:
-        pictures = _read_layout(layout, folder)
+        images = _read_layout(layout, folder)
     elif Path(name).is_dir():
         from onepos.images.readers import read_folders
 
-        pictures = read_folders(name)
+        images = read_folders(name)
     elif (image := _find_image_column(name, columns.get("image"))) is not None:
         from onepos.images.readers import read_image_table
 
         label = columns.get("label") or "label"
-        pictures = read_image_table(name, image=image, label=label, separator=columns.get("separator"))
+        images = read_image_table(name, image=image, label=label, separator=columns.get("separator"))
     else:
         raise ValueError(
-            f"labelled pictures come as a folder per class or a table of paths and labels; {name} is one picture. "
+            f"labelled images come as a folder per class or a table of paths and labels; {name} is one image. "
             "Name the folder above the folders of the classes."
         )
     if not part:
-        return pictures
-    if pictures.splits is None:
+        return images
+    if images.splits is None:
         from onepos.protocol import split
 
-        return pictures.take(split(pictures.Y, split_seed)._asdict()[part])
-    if part not in pictures.splits:
-        raise ValueError(f"{name} has the parts {', '.join(pictures.splits)}; there is no {part}. Name one of them.")
-    return pictures.take(pictures.splits[part])
+        return images.take(split(images.Y, split_seed)._asdict()[part])
+    if part not in images.splits:
+        raise ValueError(f"{name} has the parts {', '.join(images.splits)}; there is no {part}. Name one of them.")
+    return images.take(images.splits[part])
 
 
 def _read_layout(layout: str, folder: str) -> ImageDataset:
@@ -97,24 +99,24 @@ def _read_layout(layout: str, folder: str) -> ImageDataset:
     return with_published_protocol(read[layout](folder))
 
 
-def list_pictures(name: str, part: str, image: str | None, split_seed: int) -> list[str]:
-    """The pictures to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
+def list_images(name: str, part: str, image: str | None, split_seed: int) -> list[str]:
+    """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
     from onepos.images.readers.folders import SUFFIXES
 
     if part or name.partition(":")[0] in LAYOUTS:
-        return read_picture_rows(name, part, {"image": image}, split_seed).files
+        return read_image_rows(name, part, {"image": image}, split_seed).files
     if Path(name).is_dir():
         found = sorted(path for path in Path(name).rglob("*") if path.name.lower().endswith(SUFFIXES))
         seen = [path for path in found if not any(step.startswith(".") for step in path.relative_to(name).parts)]
         if not seen:
-            raise ValueError(f"{name} must hold pictures ({', '.join(SUFFIXES)}); it holds none. Check the path.")
+            raise ValueError(f"{name} must hold images ({', '.join(SUFFIXES)}); it holds none. Check the path.")
         return [str(path) for path in seen]
     if name.lower().endswith(SUFFIXES):
         return [name]
     column = _find_image_column(name, image)
     if column is None:
         raise ValueError(
-            f"this model takes pictures: name a folder, a picture, or a table with a column of paths (--image); {name} "
+            f"this model takes images: name a folder, a image, or a table with a column of paths (--image); {name} "
             "is none of these."
         )
     columns, rows = _read_cells(name, None)
@@ -125,3 +127,29 @@ def list_pictures(name: str, part: str, image: str | None, split_seed: int) -> l
     if short is not None or not rows:
         raise ValueError(f"{name} must hold a path in each row; row {short or 0} holds none. Correct the table.")
     return [str(Path(name).parent / row[place].strip().replace("\\", "/")) for row in rows]
+
+
+def make_classifier(
+    rows: Dataset | ImageDataset, method: Any, network: str | None, images: dict[str, Any], **parameters: Any
+) -> SinglePositiveClassifier:
+    """The classifier for rows of numbers, or the one for images; `images` are the parameters of the latter alone."""
+    from onepos.estimator import SinglePositiveClassifier
+
+    if not hasattr(rows, "files"):
+        return SinglePositiveClassifier(method, network=network or "mlp", **parameters)
+    from onepos.images.classifier import SinglePositiveImageClassifier
+
+    return SinglePositiveImageClassifier(method, network=network or "efficientnet-lite0", **images, **parameters)
+
+
+def image_parameters(
+    *, weights: str, size: int | None, workers: int, skip_broken: bool, cache: Path | None
+) -> dict[str, Any]:
+    """Options of a command as parameters of the image classifier."""
+    return {
+        "weights": None if weights == "none" else weights,
+        "image_size": size,
+        "workers": workers,
+        "on_error": "skip" if skip_broken else "raise",
+        "cache": cache,
+    }
