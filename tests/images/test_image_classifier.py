@@ -303,11 +303,24 @@ def test_round_trip(files, pixels, labels, fine_tune, tmp_path):
         SinglePositiveClassifier.load(tmp_path / "model")
     other = small_network().apply(lambda m: m.reset_parameters() if hasattr(m, "reset_parameters") else None)
     twin = SinglePositiveClassifier.load(tmp_path / "model", network=other)  # its weights are not those that count
+    assert type(twin) is SinglePositiveImageClassifier
     assert twin.images_ == model.images_
     np.testing.assert_array_equal(twin.predict_proba(files), model.predict_proba(files))
     np.testing.assert_array_equal(twin.predict(pixels), model.predict(pixels))
     twin.set_params(network=network).fit(files, labels)  # a loaded model can be fitted anew
     np.testing.assert_array_equal(twin.predict_proba(files), model.predict_proba(files))
+
+
+def test_either_class_loads_either_kind(toy, tmp_path):
+    SinglePositiveClassifier("an", epochs=1).fit(toy[0], toy[2]).save(tmp_path)
+    twin = SinglePositiveImageClassifier.load(tmp_path)
+    assert type(twin) is SinglePositiveClassifier
+    assert twin.predict(toy[0]).shape == (60, 4)
+
+    class Mine(SinglePositiveClassifier):
+        pass
+
+    assert type(Mine.load(tmp_path)) is Mine
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from onepos.images.networks import IMAGENET, UNIT
 class Counting(nn.Module):
     """Three features of an image; counts the images it is given, in `seen`, which copies share."""
 
-    seen = []
+    seen: ClassVar = []
 
     def __init__(self, seed=0):
         super().__init__()

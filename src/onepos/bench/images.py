@@ -12,10 +12,10 @@ from onepos.bench.study import PUBLISHED_DRAW, PictureSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.datasets.dataset import Labels
 from onepos.datasets.scenes import as_pictures
-from onepos.images import ImageFiles, ImageTensors, pack_images, with_published_protocol
+from onepos.images import ImageFiles, ImageTensors, pack_images
 from onepos.images.features import run_network
 from onepos.images.networks import BACKBONES, make_image_backbone, n_image_features
-from onepos.images.readers import IMAGE_SETS, ImageDataset, image_cache, load_images
+from onepos.images.readers import IMAGE_SETS, ImageDataset, image_cache, load_images, with_published_protocol
 from onepos.protocol import draw_single_positive
 from onepos.training.loop import NETWORK_STREAM
 from onepos.training.runtime import choose_device, seeded

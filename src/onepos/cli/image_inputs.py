@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +22,7 @@ def cut_part(data: str) -> tuple[str, str]:
 
 
 def names_images(name: str, image: str | None) -> bool:
-    """Whether this names images: a folder, an official layout, a image, or a table with a column of paths."""
+    """Whether this names images: a folder, an official layout, an image, or a table with a column of paths."""
     from onepos.images.readers.folders import SUFFIXES
 
     if name.partition(":")[0] in LAYOUTS and ":" in name:
@@ -33,45 +31,34 @@ def names_images(name: str, image: str | None) -> bool:
 
 
 def _find_image_column(name: str, image: str | None) -> str | None:
-    """The column asked for, or `path` where its first cell is the path of a image."""
+    """The given column, or `path` where its first cell is the path of an image."""
     from onepos.images.readers.folders import SUFFIXES
+    from onepos.images.readers.image_table import read_cells
 
     if Path(name).suffix not in (".csv", ".tsv") or not Path(name).is_file():
         return None
     if image is not None:
         return image
-    columns, first = _read_cells(name, 1)
-    cells = dict(zip(columns, first[0] if first else [], strict=False))
+    columns, rows = read_cells(name, 1, errors="replace")
+    cells = dict(zip(columns, rows[0][1] if rows else [], strict=False))
     return "path" if cells.get("path", "").strip().lower().endswith(SUFFIXES) else None
 
 
-def _read_cells(table: str, n_rows: int | None) -> tuple[list[str], list[list[str]]]:
-    """The header of a table and its first rows, or all."""
-    with open(table, encoding="utf-8-sig", newline="", errors="replace") as handle:
-        header = handle.readline()
-        handle.seek(0)
-        reader = csv.reader(handle, delimiter=next((mark for mark in "\t,;" if mark in header), ","))
-        columns = next(reader, [])
-        return columns, [row for row in islice(reader, n_rows) if row]
-
-
 def read_image_rows(name: str, part: str, columns: dict[str, str | None], split_seed: int) -> ImageDataset:
-    """Labelled images, all or one part of the split they bring, or of a seeded one."""
+    """Labelled images: all of them, or one part of the split that comes with them or of a seeded one."""
+    import onepos.images.readers as readers
+
     layout, _, folder = name.partition(":")
     if layout in LAYOUTS and folder:
-        images = _read_layout(layout, folder)
+        images = readers.with_published_protocol(getattr(readers, f"read_{layout}")(folder))
     elif Path(name).is_dir():
-        from onepos.images.readers import read_folders
-
-        images = read_folders(name)
+        images = readers.read_folders(name)
     elif (image := _find_image_column(name, columns.get("image"))) is not None:
-        from onepos.images.readers import read_image_table
-
         label = columns.get("label") or "label"
-        images = read_image_table(name, image=image, label=label, separator=columns.get("separator"))
+        images = readers.read_image_table(name, image=image, label=label, separator=columns.get("separator"))
     else:
         raise ValueError(
-            f"labelled images come as a folder per class or a table of paths and labels; {name} is one image. "
+            f"labelled images must be a folder per class or a table of paths and labels; {name} is one image. "
             "Name the folder above the folders of the classes."
         )
     if not part:
@@ -85,48 +72,43 @@ def read_image_rows(name: str, part: str, columns: dict[str, str | None], split_
     return images.take(images.splits[part])
 
 
-def _read_layout(layout: str, folder: str) -> ImageDataset:
-    """With the split and the single positives of the published benchmark."""
-    import onepos.images.readers as readers
-    from onepos.images import with_published_protocol
-
-    read = {
-        "voc": readers.read_voc,
-        "coco": readers.read_coco,
-        "nuswide": readers.read_nuswide,
-        "cub": readers.read_cub,
-    }
-    return with_published_protocol(read[layout](folder))
-
-
 def list_images(name: str, part: str, image: str | None, split_seed: int) -> list[str]:
     """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
     from onepos.images.readers.folders import SUFFIXES
+    from onepos.images.readers.image_table import read_cells
 
     if part or name.partition(":")[0] in LAYOUTS:
         return read_image_rows(name, part, {"image": image}, split_seed).files
     if Path(name).is_dir():
-        found = sorted(path for path in Path(name).rglob("*") if path.name.lower().endswith(SUFFIXES))
-        seen = [path for path in found if not any(step.startswith(".") for step in path.relative_to(name).parts)]
-        if not seen:
-            raise ValueError(f"{name} must hold images ({', '.join(SUFFIXES)}); it holds none. Check the path.")
-        return [str(path) for path in seen]
+        return _list_folder(Path(name))
     if name.lower().endswith(SUFFIXES):
         return [name]
     column = _find_image_column(name, image)
     if column is None:
         raise ValueError(
-            f"this model takes images: name a folder, a image, or a table with a column of paths (--image); {name} "
+            f"this model takes images: name a folder, an image, or a table with a column of paths (--image); {name} "
             "is none of these."
         )
-    columns, rows = _read_cells(name, None)
+    columns, rows = read_cells(name)
     if column not in columns:
         raise ValueError(f"{name} has no column '{column}'; it has {', '.join(columns)}. Name one with --image.")
     place = columns.index(column)
-    short = next((k for k, row in enumerate(rows) if len(row) <= place or not row[place].strip()), None)
-    if short is not None or not rows:
-        raise ValueError(f"{name} must hold a path in each row; row {short or 0} holds none. Correct the table.")
-    return [str(Path(name).parent / row[place].strip().replace("\\", "/")) for row in rows]
+    cells = [row[place].strip() if len(row) > place else "" for _, row in rows]
+    if not all(cells) or not cells:
+        empty = cells.index("") if cells else 0
+        raise ValueError(f"{name} must hold a path in each row; row {empty} holds none. Correct the table.")
+    return [str(Path(name).parent / cell.replace("\\", "/")) for cell in cells]
+
+
+def _list_folder(folder: Path) -> list[str]:
+    """The images in a folder and below, without hidden ones."""
+    from onepos.images.readers.folders import SUFFIXES
+
+    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(SUFFIXES))
+    kept = [path for path in found if not any(step.startswith(".") for step in path.relative_to(folder).parts)]
+    if not kept:
+        raise ValueError(f"{folder} must hold images ({', '.join(SUFFIXES)}); it holds none. Check the path.")
+    return [str(path) for path in kept]
 
 
 def make_classifier(

@@ -5,7 +5,6 @@ The classifier is imported from `onepos` or `onepos.images.classifier`.
 
 from onepos.images.decoding import read_image
 from onepos.images.features import ImageFeatures
-from onepos.images.published import with_published_protocol
 from onepos.images.samples import ImageFiles, ImageTensors, PackedImages, find_broken, pack_images
 from onepos.images.views import make_views
 
@@ -18,5 +17,4 @@ __all__ = [
     "make_views",
     "pack_images",
     "read_image",
-    "with_published_protocol",
 ]

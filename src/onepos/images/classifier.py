@@ -49,25 +49,14 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
 
     X is a list of paths or a uint8 array (n, height, width, 3). By default the network is frozen: its features are
     computed once per image (`ImageFeatures`), and a linear layer is trained on them. With `fine_tune=True` the whole
-    network is trained. Labels, predictions and all else are as in `SinglePositiveClassifier`.
+    network is trained. Labels, predictions and the parameters not listed here are as in `SinglePositiveClassifier`;
+    `hidden` is not used.
 
     Args:
-        method: As in `SinglePositiveClassifier`, and so are all parameters that are not listed here.
         network: "efficientnet-lite0", "resnet50" or another name in `onepos.images.networks.BACKBONES`; or a torch
             module from normalized images (B, 3, H, W) to features. Images for a module are normalized by its attribute
             `normalization` (mean and deviation), by default as for ImageNet.
-        hidden: Not used.
         scale: "standard" divides the features of a frozen network by one number for all; or "none".
-        bias_init: As in `SinglePositiveClassifier`.
-        epochs: Likewise.
-        batch_size: Likewise.
-        lr: Likewise.
-        weight_decay: Likewise.
-        threshold: Likewise.
-        positives: Likewise.
-        device: Likewise.
-        precision: Likewise.
-        random_state: Likewise.
         weights: "pretrained", the path of a weight file, or None for a start at random; "auto" takes the pretrained
             weights of a named network and leaves a module as it is.
         image_size: Side in pixels of the square to which images are scaled. None is the usual one of the network;
@@ -166,15 +155,10 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         on_epoch: Callable[[int, History], None] | None = None,
         on_images: OnImages | None = None,
     ) -> Self:
-        """Learn from images with one observed positive each.
+        """Learn from images with one observed positive each; see `SinglePositiveClassifier.fit`.
 
-        Args:
-            X: n paths, or a uint8 array (n, height, width, 3).
-            y: As in `SinglePositiveClassifier.fit`.
-            validation: Likewise.
-            checkpoint: Likewise.
-            on_epoch: Likewise.
-            on_images: Called with what is being done, how many images are done, and how many there are.
+        X holds n paths, or is a uint8 array (n, height, width, 3). `on_images` is called with what is being done, how
+        many images are done, and how many there are.
         """
         return self._fit(X, y, validation, checkpoint, on_epoch, on_images=on_images)
 
@@ -275,8 +259,8 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         if not isinstance(images, ImageFiles):
             return images
         files, n = [os.fsdecode(images.files[row]) for row in kept], len(kept)
-        how = {"normalization": images.normalization, "workers": images.workers, "on_error": self.on_error}
-        taken = ImageFiles(files, images.size, **how)
+        normalization, workers = images.normalization, images.workers
+        taken = ImageFiles(files, images.size, normalization=normalization, workers=workers, on_error=self.on_error)
         if self.cache is None:
             return taken
         on_batch = None if on_images is None else lambda done: on_images("decoding, image", done, n)
@@ -288,8 +272,8 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
 
     def _extract(self, X: Any, on_images: OnImages | None) -> tuple[Floats, dict[int, str]]:
         assert self.features_ is not None
-        current = {name: getattr(self, name) for name in ("on_error", "workers", "cache", "device")}
-        return self.features_.set_params(**current).extract(X, on_images)
+        self.features_.set_params(**{name: getattr(self, name) for name in ("on_error", "workers", "cache", "device")})
+        return self.features_.extract(X, on_images)
 
     def _open(self, X: Any, on_images: OnImages | None) -> ImageFiles | ImageTensors:
         return open_images(X, self.images_, int(self.workers), self.on_error, on_images)

@@ -52,7 +52,7 @@ class ImageInput(NamedTuple):
 
 def is_size(size: Any) -> bool:
     """Whether this is a side of images in pixels."""
-    return isinstance(size, int | np.integer) and _SMALLEST <= size <= _LARGEST
+    return isinstance(size, int | np.integer) and bool(_SMALLEST <= size <= _LARGEST)
 
 
 def check_image_parameters(parameters: Any) -> None:

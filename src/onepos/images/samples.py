@@ -213,7 +213,6 @@ class ImageFiles(_Images):
         size: Side of the square to which each is scaled.
         normalization: What the network was trained to see.
         workers: Processes that decode; 0 decodes in this one.
-        prefetch: Batches each of them prepares ahead.
         on_error: What a missing or broken file does: "raise" an error that names it, or "skip" it. Skipped rows are
             listed in `skipped` with the reason; `batches` leaves them out, `rows` gives one color.
     """
@@ -225,7 +224,6 @@ class ImageFiles(_Images):
         *,
         normalization: Normalization = IMAGENET,
         workers: int = 2,
-        prefetch: int = 2,
         on_error: str = "raise",
     ) -> None:
         super().__init__(size, normalization)
@@ -233,7 +231,7 @@ class ImageFiles(_Images):
             raise ValueError(f"on_error must be 'raise' or 'skip'; got {on_error!r}.")
         # One block of bytes instead of many objects: counting references in the workers would copy their pages.
         self.files = np.array([os.fsencode(file) for file in files])
-        self.workers, self.prefetch, self.on_error = workers, prefetch, on_error
+        self.workers, self.on_error = workers, on_error
 
     def __len__(self) -> int:
         return len(self.files)
@@ -274,7 +272,6 @@ class ImageFiles(_Images):
             batch_size=None,
             sampler=[batch.tolist() for batch in batches],
             num_workers=n_workers,
-            prefetch_factor=self.prefetch if n_workers else None,
             collate_fn=_as_it_is,
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # its own, or starting it would take numbers from the loop's

@@ -5,10 +5,9 @@ from onepos.images.readers.cub import read_cub
 from onepos.images.readers.folders import read_folders
 from onepos.images.readers.image_dataset import ImageDataset
 from onepos.images.readers.image_table import read_image_table
-from onepos.images.readers.loading import IMAGE_SETS, image_cache, load_images
+from onepos.images.readers.loading import IMAGE_SETS, image_cache, load_images, with_published_protocol
 from onepos.images.readers.nuswide import read_nuswide
-from onepos.images.readers.voc import read_voc
-from onepos.images.readers.voc_archive import read_voc_archive
+from onepos.images.readers.voc import read_voc, read_voc_archive
 
 __all__ = [
     "IMAGE_SETS",
@@ -22,4 +21,5 @@ __all__ = [
     "read_nuswide",
     "read_voc",
     "read_voc_archive",
+    "with_published_protocol",
 ]
