@@ -181,7 +181,7 @@ def test_priors_by_models_that_did_not_see_the_image(onepos, small, photos, monk
     monkeypatch.setattr(crossfit, "_recent", type(crossfit._recent)())
     monkeypatch.setattr(crossfit, "_MOST_EPOCHS", 10)
     monkeypatch.setattr(crossfit, "_MOST_STEPS", 10)
-    (photos / "photos" / "cat" / "05.jpg").write_bytes(b"not a image")
+    (photos / "photos" / "cat" / "05.jpg").write_bytes(b"not an image")
     command = ["priors", "photos/", "--estimator", "bracket", "--cardinality", 1.5, "--workers", 0, "--json"]
     code, _, err = onepos(*command)
     assert code == 2
@@ -254,7 +254,7 @@ class TestSentences:
     def test_what_is_not_there(self, onepos, small, photos):
         (photos / "empty").mkdir()
         self.refused(onepos, "empty must hold a folder per class; it holds none", "fit", "empty")
-        self.refused(onepos, "every image must lie in the folder of its class", "fit", "photos/cat")
+        self.refused(onepos, "every image must be in the folder of its class", "fit", "photos/cat")
         self.refused(onepos, "full.csv has no column 'image'", "fit", "full.csv", "--image", "image")
         self.refused(onepos, "--image names a column of paths in a table", "fit", "digit-scenes", "--image", "image")
         self.refused(onepos, "weights must be a file; there is none at no.pth", "fit", "photos", "--weights", "no.pth")

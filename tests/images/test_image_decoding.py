@@ -55,7 +55,7 @@ def broken(folder, kind):
     if kind == "cut":
         path.write_bytes(path.read_bytes()[:-200])
     elif kind == "text":
-        path.write_text("not a image")
+        path.write_text("not an image")
     elif kind == "empty":
         path.write_bytes(b"")
     else:

@@ -54,7 +54,7 @@ def test_names(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"unknown data set of images 'vok'; did you mean 'voc'"):
         load_images("vok")
     for name in IMAGE_SETS:
-        with pytest.raises(FileNotFoundError, match=rf"{name} is looked for in .*images; \$ONEPOS_DATA says where"):
+        with pytest.raises(FileNotFoundError, match=rf"{name} is looked for in .*images; set \$ONEPOS_DATA"):
             load_images(name, tmp_path)
 
 

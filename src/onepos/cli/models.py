@@ -171,7 +171,9 @@ def fit(
         device=device,
         precision=precision,
         random_state=seed,
-    ).set_params(**(chosen.plan | decide))
+    )
+    known = model.get_params(deep=False)  # a recipe for images may name what rows do not have
+    model.set_params(**{name: value for name, value in (chosen.plan | decide).items() if name in known})
     train_model(model, rows, observed, held_out, checkpoint, quiet)
     model.save(out)
     _show_fit(model, without_skipped(observed, model), out, quiet, as_json)

@@ -131,8 +131,8 @@ def open_images(
 ) -> ImageFiles | ImageTensors:
     """Paths or pixels as samples of the size of `how`.
 
-    With on_error="raise" a missing file is an error here. A file that is there but broken is met later and listed in
-    `skipped`; the caller judges it by `judge_unreadable`.
+    With on_error="raise" a missing file is an error here. A file that is there but broken is found when it is read,
+    and listed in `skipped`; the caller passes that to `judge_unreadable`.
     """
     check_images(X)
     if len(X) == 0:

@@ -106,7 +106,7 @@ class _Images:
 
 
 class ImageTensors(_Images):
-    """Images in memory; on a device they lie there as a whole.
+    """Images in memory; `to` moves all of them to a device.
 
     Args:
         data: uint8, (n, size, size, 3).
@@ -344,8 +344,8 @@ class _Decoder(Dataset[_Decoded]):
 def _give_back_freed() -> None:
     """Hand freed memory back to the system.
 
-    Batches of a few megabytes lie on the heap, and in some runs glibc 2.36 was seen to leave the hole of each behind
-    unused, so that the process grew by a batch per batch although nothing was held.
+    Batches of a few megabytes are on the heap. In some runs glibc 2.36 did not reuse the memory of freed batches, and
+    the process grew by a batch per batch although nothing was held.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:

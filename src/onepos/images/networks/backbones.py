@@ -43,7 +43,7 @@ def _in_hub_cache(file: str) -> Path:
     path = Path(torch.hub.get_dir()) / "checkpoints" / file
     if not path.is_file():
         raise FileNotFoundError(
-            f"no package brings pretrained weights of this network; {path} is not there. Download "
+            f"pretrained weights of this network must be in a file; {path} is not there. Download "
             f"https://download.pytorch.org/models/{file} to that place, or pass the path of a weight file."
         )
     return path

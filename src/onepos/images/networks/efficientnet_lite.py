@@ -36,7 +36,7 @@ _STAGES = (
 class EfficientNetLite0(nn.Module):
     """Images (B, 3, H, W) → features (B, 1280), or maps (B, 1280, H/32, W/32), H/32 rounded up.
 
-    There is no classifier: a method brings its own head. The classifier `_fc` of a weight file is left unread.
+    There is no classifier: the head belongs to the method. The classifier `_fc` of a weight file is left unread.
 
     Args:
         maps: Give the maps before pooling instead of their mean.

@@ -65,7 +65,7 @@ class Bottleneck(nn.Module):
 class ResNet(nn.Module):
     """Images (B, 3, H, W) → features (B, d), or maps (B, d, H/32, W/32); d is 512 or 2048.
 
-    There is no classifier: a method brings its own head. The classifier `fc` of a weight file is left unread.
+    There is no classifier: the head belongs to the method. The classifier `fc` of a weight file is left unread.
 
     Args:
         block: BasicBlock or Bottleneck.

@@ -42,11 +42,11 @@ def load_weights(module: nn.Module, file: str | os.PathLike[str], checksum: str 
     found = _state_dict(content, path)
     unused = getattr(module, "unused_keys", ())
     found = {key: tensor for key, tensor in found.items() if key not in unused}
-    wanted = module.state_dict()
-    for key in wanted.keys() - found.keys():
+    expected = module.state_dict()
+    for key in expected.keys() - found.keys():
         if key.endswith("num_batches_tracked"):
-            found[key] = wanted[key]
-    _check_fit(found, wanted, f"{path.name} must hold the {len(wanted)} tensors of {type(module).__name__}")
+            found[key] = expected[key]
+    _check_fit(found, expected, f"{path.name} must hold the {len(expected)} tensors of {type(module).__name__}")
     module.load_state_dict(found)
     return digest
 
@@ -94,15 +94,15 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in content.items()}
 
 
-def _check_fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], rule: str) -> None:
+def _check_fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], rule: str) -> None:
     shapes = [
         f"{key!r} is {tuple(found[key].shape)} and should be {tuple(tensor.shape)}"
-        for key, tensor in wanted.items()
+        for key, tensor in expected.items()
         if key in found and found[key].shape != tensor.shape
     ]
     faults = {
-        "missing": [repr(key) for key in wanted if key not in found],
-        "unexpected": [repr(key) for key in found if key not in wanted],
+        "missing": [repr(key) for key in expected if key not in found],
+        "unexpected": [repr(key) for key in found if key not in expected],
         "of another shape": shapes,
     }
     if any(faults.values()):

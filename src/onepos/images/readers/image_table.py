@@ -27,7 +27,7 @@ def read_image_table(
         path: `.csv` (comma or semicolon) or `.tsv`, UTF-8, first line: column names.
         image: Column of the paths; they start from the folder of the table unless they are absolute.
         label: Column of the label; an empty cell means that no label is known to be positive.
-        separator: What stands between several labels of one cell. Without it there is one label per image, and
+        separator: Text between several labels of one cell. Without it there is one label per image, and
             `observed` is set.
         check_files: Whether every image must be there.
     """

@@ -50,7 +50,7 @@ def load_images(name: str, root: str | Path | None = None) -> ImageDataset:
     """Load the list of images of a data set by name; never touches the network.
 
     Args:
-        name: A key of `IMAGE_SETS`. In the official layouts the images lie in `<root>/images/<name>`, or in
+        name: A key of `IMAGE_SETS`. In the official layouts the images are in `<root>/images/<name>`, or in
             `<root>/images` itself.
         root: Data folder, see `data_root`.
     """
@@ -61,7 +61,7 @@ def load_images(name: str, root: str | Path | None = None) -> ImageDataset:
         return IMAGE_SETS[name](folder)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"{error} {name} is looked for in {folder}; $ONEPOS_DATA says where data lie."
+            f"{error} {name} is looked for in {folder}; set $ONEPOS_DATA to the folder of the data."
         ) from error
 
 
