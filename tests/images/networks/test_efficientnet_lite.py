@@ -95,18 +95,21 @@ def test_pretrained_equals_stored_outputs(pretrained):
 @pytest.mark.real_data
 @torch.no_grad()
 def test_features_of_real_images(pretrained):
-    """Features stored for VOC images at 224 px: those of the same image at 128 px lie nearest among 5 717."""
+    """Features stored for VOC images at 224 px: those of the same image at 128 px are nearest among 5 717."""
     from PIL import Image
 
     folder = Path(os.environ.get("ONEPOS_DATA", "nowhere")) / "images"
-    if not (folder / "voc2012_128px.zip").is_file():
-        pytest.skip("VOC 2012 at 128 px is not on this machine: set ONEPOS_DATA to a folder that holds it")
+    archives = [folder / f"voc2012_256px_{k}of3.zip" for k in (1, 2, 3)]
+    if not all(path.is_file() for path in archives):
+        pytest.skip("VOC 2012 at 256 px is not on this machine: set ONEPOS_DATA to a folder that holds it")
     network, normalization = pretrained
     with np.load(folder / "voc2012_labels.npz") as labels, np.load(folder / "voc2012_effnetlite0.npz") as features:
         names, stored = labels["train_images"], torch.from_numpy(features["X_train"].astype(np.float32))
     rows = torch.arange(5, 5717, 720)
-    with zipfile.ZipFile(folder / "voc2012_128px.zip") as archive:
-        images = [Image.open(io.BytesIO(archive.read(f"train/{names[row]}"))).convert("RGB") for row in rows]
+    opened = [zipfile.ZipFile(path) for path in archives]
+    found_in = {name: archive for archive in opened for name in archive.namelist()}
+    paths = [f"train/{Path(names[row]).stem}.webp" for row in rows]
+    images = [Image.open(io.BytesIO(found_in[path].read(path))).convert("RGB").resize((128, 128)) for path in paths]
     pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2).float()
     expected = naive_lite(network.state_dict(), (pixels - 127) / 128).flatten(2).mean(2)
     found = network(normalization(pixels / 255))
