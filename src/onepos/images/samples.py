@@ -33,7 +33,7 @@ from onepos.images.views import carry, make_views, to_unit
 _PASS = 64
 _CPU = torch.device("cpu")
 # Numbers that go through a network at once without gradients, and images at most.
-_PASS_NUMBERS, _PASS_PICTURES = 1 << 25, 1024
+_PASS_NUMBERS, _PASS_IMAGES = 1 << 25, 1024
 # Bytes of decoded pixels after which freed memory is returned to the system, which can take tens of milliseconds.
 _TRIM_EVERY = 1 << 27
 
@@ -50,7 +50,7 @@ class _Images:
     def __init__(self, size: int, normalization: Normalization) -> None:
         self.size, self.normalization = size, normalization
         self.n_features = 3 * size * size
-        self.pass_rows = max(1, min(_PASS_PICTURES, _PASS_NUMBERS // self.n_features))
+        self.pass_rows = max(1, min(_PASS_IMAGES, _PASS_NUMBERS // self.n_features))
         self.device = _CPU
         self.skipped = {}
 
