@@ -31,6 +31,22 @@ def short_cross_fit(monkeypatch):
     monkeypatch.setattr(crossfit, "DEFAULTS", short)
 
 
+@pytest.fixture(scope="session")
+def real_file():
+    """Return a function that gives a file of the real data, or skips the test with a reason."""
+    root = os.environ.get("ONEPOS_DATA")
+
+    def find(name):
+        if not root:
+            pytest.skip("ONEPOS_DATA is not set")
+        path = Path(root) / name
+        if not path.exists():
+            pytest.skip(f"{name} is not in $ONEPOS_DATA")
+        return path
+
+    return find
+
+
 @pytest.fixture
 def real_data():
     """A loader of real data sets; skips where they are not on this machine."""

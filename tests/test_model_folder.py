@@ -161,9 +161,17 @@ class TestRefused:
         (folder / "model.safetensors").unlink()
         self.load(folder, "must hold model.safetensors; there is none. Copy the whole folder", FileNotFoundError)
 
-    def test_newer(self, folder):
-        self.change(folder, format=99, onepos="9.9")
-        self.load(folder, "must be of format 3 or older; it is of format 99, written by onepos 9.9. Upgrade onepos")
+    @pytest.mark.parametrize("version", [0, 2, 3, 99])
+    def test_another_format(self, folder, version):
+        self.change(folder, format=version, onepos="9.9")
+        sentence = (
+            rf"must be of format 1; it is of format {version}, written by an unreleased version of onepos \(9.9\)"
+        )
+        self.load(folder, f"{sentence}: fit the model again")
+
+    def test_an_unknown_kind(self, folder):
+        self.change(folder, kind="sounds")
+        self.load(folder, "its parts do not fit together .*'sounds'")
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', "\udcff"])
     def test_corrupt_facts(self, folder, text):

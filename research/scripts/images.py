@@ -27,10 +27,11 @@ from stacked import cpu_name
 from torch import nn
 
 from onepos.images import ImageTensors
-from onepos.images.networks import IMAGENET, make_image_backbone, n_image_features
+from onepos.images.networks import IMAGENET, make_image_backbone
 from onepos.methods import CRISP
 from onepos.methods.base import TrainView
 from onepos.methods.losses import assume_negative
+from onepos.training.backbones import n_outputs
 from onepos.training.loop import History, train
 from onepos.training.plan import Plan
 from onepos.training.task import TrainingData, make_task
@@ -70,7 +71,7 @@ class Timed(CRISP):
 def plain(setting: Setting, pixels: torch.Tensor, observed: np.ndarray, batch_size: int) -> float:
     """Images per second."""
     backbone, _, _ = make_image_backbone(setting.network)
-    head = nn.Linear(n_image_features(backbone, setting.size), N_LABELS)
+    head = nn.Linear(n_outputs(backbone, torch.zeros(2, 3, setting.size, setting.size)), N_LABELS)
     net = nn.Sequential(backbone, head).to(setting.device)
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
     labels = torch.tensor(observed, device=setting.device)
@@ -90,10 +91,10 @@ def plain(setting: Setting, pixels: torch.Tensor, observed: np.ndarray, batch_si
 
 
 def ours(setting: Setting, pixels: torch.Tensor, observed: np.ndarray, batch_size: int) -> tuple[History, Timed]:
-    backbone, normalisation, _ = make_image_backbone(setting.network)
+    backbone, normalization, _ = make_image_backbone(setting.network)
     method = Timed(warmup=1, scores="running")
     plan = Plan(3, batch_size, lr=1e-4, device=setting.device, precision="bf16", compile=setting.compiled)
-    data = TrainingData(ImageTensors(pixels, normalisation))
+    data = TrainingData(ImageTensors(pixels, normalization))
     return train(make_task(data, observed, method, plan, network=backbone)).history, method
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from onepos.datasets import Dataset as Dataset
     from onepos.datasets import load_dataset as load_dataset
     from onepos.estimator import SinglePositiveClassifier as SinglePositiveClassifier
+    from onepos.images.classifier import SinglePositiveImageClassifier as SinglePositiveImageClassifier
+    from onepos.images.features import ImageFeatures as ImageFeatures
     from onepos.methods import AN as AN
     from onepos.methods import ANLS as ANLS
     from onepos.methods import CRISP as CRISP
@@ -45,6 +47,8 @@ _ROOMS = {
     "onepos.methods.crisp_plus.crossfit": ("held_out_probabilities",),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
+    "onepos.images.classifier": ("SinglePositiveImageClassifier",),
+    "onepos.images.features": ("ImageFeatures",),
     "onepos.methods.base": ("Batch", "Method", "TrainView"),
     "onepos.methods": (
         "AN",

@@ -6,8 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,48 +16,28 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from onepos.images import ImageFiles, ImageTensors
-from onepos.images.inputs import (
-    LARGEST,
-    SMALLEST,
-    OnPictures,
-    PictureInput,
-    choose_size,
-    compute_features,
-    find_unreadable,
-    fit_feature_scaling,
-    holds_pictures,
-    judge_unreadable,
-    make_picture_network,
-    read_pictures,
-    run_network,
-    some_are_missing,
-    take_pictures,
-    takes_pictures,
-)
-from onepos.images.networks import n_image_features
 from onepos.labels import read_full_labels, read_labels
 from onepos.methods import make_method
 from onepos.methods.base import Method
 from onepos.metrics import average_precision
+from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.loop import History, run_in_steps, train
 from onepos.training.outcome import read_outcome, training_logits
 from onepos.training.plan import Plan
-from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 from onepos.training.samples import Samples, as_samples, make_scaling
-from onepos.training.task import TrainingData, Validation, make_task, needs
+from onepos.training.task import TrainingData, Validation, make_task
 
 FloatArray = npt.NDArray[np.float64]
 Indicator = npt.NDArray[np.uint8]
 
 
-class _Job(NamedTuple):
-    """What a fit makes of the user's data."""
+class Job(NamedTuple):
+    """What a fit makes of the user's data: the arguments of `make_task` but for the method."""
 
     data: TrainingData
-    observed: Indicator
-    network: str | nn.Module
+    labels: Indicator
     plan: Plan
+    network: str | nn.Module
 
 
 class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEstimator is untyped
@@ -69,18 +48,14 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     `classes_`. It is not a scikit-learn classifier by tag: what goes in (one label) and what comes out (a set of
     labels) differ in shape, which is not what scikit-learn means by the word.
 
-    X is a matrix of rows, or pictures: paths or a uint8 array (n, height, width, 3). By default the network for
-    pictures stands still: its features are computed once per picture, and a linear head is trained on them.
+    X is a matrix of rows. For images use `SinglePositiveImageClassifier`.
 
     Args:
         method: A name in METHODS or a Method object; its parameters are reached as `method__alpha`.
-        network: For rows "mlp", "linear", "bottleneck" (hidden width = number of labels); for pictures
-            "efficientnet-lite0", "resnet50" or another in `onepos.images.networks.BACKBONES`; or a torch module from rows or
-            normalised pictures (B, 3, H, W) to features. Pictures for a module are normalised as its attribute
-            `normalisation` says, by default as for ImageNet.
+        network: "mlp", "linear", "bottleneck" (hidden width = number of labels), or a torch module from rows to
+            features.
         hidden: Widths of the hidden layers of "mlp".
-        scale: "standard" (zero mean, unit variance on the training rows; features of pictures are divided by one number
-            for all instead) or "none".
+        scale: "standard" (zero mean, unit variance on the training rows) or "none".
         bias_init: "frequency" or "zero", see `Plan`.
         epochs: Passes over the training rows.
         batch_size: Rows per step.
@@ -92,20 +67,6 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         device: "auto", "cpu", "cuda", "mps".
         precision: "32" or "bf16".
         random_state: Seed of everything random.
-        weights: For pictures. "pretrained", the path of a weight file, or None for a start at random; "auto" takes
-            the pretrained weights of a named network and leaves a module as it is.
-        image_size: Side in pixels of the square to which pictures are scaled. None is the usual one of the network;
-            for a module that of square arrays, 224 for files.
-        fine_tune: Whether the network for pictures learns too, from augmented pictures. Methods that look at maps or
-            compare views need it.
-        frozen_epochs: With `fine_tune`, epochs at the start in which only the head learns.
-        backbone_lr: With `fine_tune`, learning rate of the network as a multiple of `lr`. None is a tenth where a
-            weight file was loaded, 1 otherwise.
-        on_error: What missing or broken picture files do: "raise" an error that names them before any training, or
-            "skip" them with a warning.
-        workers: Processes that decode pictures; 0 decodes in this one.
-        cache: A folder to keep the features of pictures in, with `fine_tune` their pixels (3 · image_size² bytes each),
-            so that later fits, or epochs, need not open the files again. None keeps nothing.
 
     Attributes:
         classes_: The labels, in column order.
@@ -117,9 +78,6 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         method_: The fitted method.
         n_features_in_: Number of features.
         feature_names_in_: Their names, if X had any.
-        pictures_: Size and normalisation of pictures and the checksum of the weight file; None where X is a matrix.
-        extractor_: The network for pictures that stands still; None after fine-tuning, and where X is a matrix.
-        skipped_: Rows of X whose pictures were left out, with the reason.
 
     Example:
         >>> from onepos import SinglePositiveClassifier, draw_single_positive, load_dataset
@@ -130,10 +88,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         (3, 10)
     """
 
+    kind: ClassVar[str] = "rows"
+    """What X holds; a model folder names it."""
+
     _offers: frozenset[str] = frozenset()
-    pictures_: PictureInput | None
-    extractor_: nn.Module | None
-    skipped_: dict[int, str]
 
     def __init__(
         self,
@@ -152,14 +110,6 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         device: str = "auto",
         precision: str = "32",
         random_state: int | np.random.RandomState | None = None,
-        weights: str | os.PathLike[str] | None = "auto",
-        image_size: int | None = None,
-        fine_tune: bool = False,
-        frozen_epochs: int = 0,
-        backbone_lr: float | None = None,
-        on_error: str = "raise",
-        workers: int = 0,
-        cache: str | os.PathLike[str] | None = None,
     ) -> None:
         self.method = method
         self.network = network
@@ -175,14 +125,6 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self.device = device
         self.precision = precision
         self.random_state = random_state
-        self.weights = weights
-        self.image_size = image_size
-        self.fine_tune = fine_tune
-        self.frozen_epochs = frozen_epochs
-        self.backbone_lr = backbone_lr
-        self.on_error = on_error
-        self.workers = workers
-        self.cache = cache
 
     def fit(
         self,
@@ -192,58 +134,50 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         on_epoch: Callable[[int, History], None] | None = None,
-        on_pictures: OnPictures | None = None,
-    ) -> SinglePositiveClassifier:
+    ) -> Self:
         """Learn from rows with one observed positive each.
 
         Args:
-            X: (n, d) array, DataFrame or sparse matrix; or pictures, n paths or a uint8 array (n, height, width, 3).
+            X: (n, d) array, DataFrame or sparse matrix.
             y: n labels, or an (n, c) indicator (array, sparse or DataFrame; its columns become `classes_`).
             validation: (X_val, Y_val) to choose the best epoch by average precision. An indicator with a row of
                 two or more labels counts as fully labelled; a vector, or an indicator with at most one label per
                 row, as single-positive, and the metric is then the mean reciprocal rank of the observed label.
             checkpoint: A file that lets a stopped fit go on where it was, see `onepos.training.loop.train`.
             on_epoch: Called after each epoch with its number and the history.
-            on_pictures: Called with what is being done, how many pictures are done, and how many there are.
         """
+        return self._fit(X, y, validation, checkpoint, on_epoch)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        validation: tuple[Any, Any] | None,
+        checkpoint: str | os.PathLike[str] | None,
+        on_epoch: Callable[[int, History], None] | None,
+        **options: Any,
+    ) -> Self:
+        """Fit to any kind of data; `options` are for `_make_data`."""
         self._check_parameters()
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
-        plan = self._plan()
-        if takes_pictures(self.network, X):
-            job = self._prepare_pictures(X, y, validation, method, plan, on_pictures)
-        else:
-            job = self._prepare_rows(X, y, validation, method, plan)
+        job = self._make_data(X, y, validation, method, self._plan(), **options)
 
-        task = make_task(job.data, job.observed, method, job.plan, network=job.network, hidden=self.hidden)
+        task = make_task(job.data, job.labels, method, job.plan, network=job.network, hidden=self.hidden)
         trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch)
-        if isinstance(task.samples, ImageFiles):  # a file that was lost since the pictures were checked
-            judge_unreadable(task.samples, task.samples.skipped, self.on_error)
+        self._check_trained(task.samples)
         outcome = read_outcome(task, training_logits(task, trained), self.threshold)
         self.history_, self.method_, self.network_ = trained.history, method.cpu(), trained.network.cpu()
         self.class_prior_, self.class_prior_interval_, self.thresholds_ = outcome
         return self
 
-    def decision_function(self, X: Any, *, on_pictures: OnPictures | None = None) -> FloatArray:
-        """Logits, (n, c); NaN for pictures that can not be read where `on_error` is "skip"."""
+    def decision_function(self, X: Any) -> FloatArray:
+        """Logits, (n, c)."""
         check_is_fitted(self)
-        if self.pictures_ is not None and self.extractor_ is None:
-            pictures, device = self._open_pictures(X, on_pictures), choose_device(str(self.device))
-            outputs = run_network(copy.deepcopy(self.network_), pictures, device, "predicting, picture", on_pictures)
-            judge_unreadable(pictures, pictures.skipped, self.on_error)
-            return outputs.astype(np.float64)
-        X = self._read_rows(X, reset=False) if self.pictures_ is None else self._extract(X, on_pictures)[0]
-        # In double precision the logits of a row do not depend on which rows stand beside it in the batch.
-        network = copy.deepcopy(self.network_).double().eval()
-        samples = as_samples(X, self.scaling_, torch.float64)
-        logits: FloatArray = run_in_steps(network, samples, torch.device("cpu")).numpy()
-        return logits
+        return self._logits(self._read_rows(X, reset=False))
 
-    def predict_proba(self, X: Any, *, on_pictures: OnPictures | None = None) -> FloatArray:
-        """Marginal probability of each label, (n, c), strictly inside (0, 1); NaN as in `decision_function`."""
-        probability = torch.sigmoid(torch.as_tensor(self.decision_function(X, on_pictures=on_pictures))).numpy()
-        tiny = np.finfo(np.float64)
-        clipped: FloatArray = np.clip(probability, tiny.tiny, 1 - tiny.epsneg)
-        return clipped
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Marginal probability of each label, (n, c), strictly inside (0, 1)."""
+        return as_probability(self.decision_function(X))
 
     def predict(self, X: Any) -> npt.NDArray[np.int64]:
         """Indicator of the labels whose probability exceeds `thresholds_`, (n, c)."""
@@ -291,36 +225,33 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             "scale": ("standard", "none"),
             "positives": ("single", "any"),
             "bias_init": ("frequency", "zero"),
-            "on_error": ("raise", "skip"),
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 listed = " or ".join(repr(value) for value in allowed)
                 raise ValueError(f"{name} must be {listed}; got {getattr(self, name)!r}.")
-        for name, least in {"epochs": 1, "batch_size": 1, "frozen_epochs": 0, "workers": 0}.items():
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        for name in ("epochs", "batch_size"):
+            self._check_whole(name, 1)
         is_number = isinstance(self.threshold, int | float | np.number)
         if not (0 <= self.threshold <= 1 if is_number else self.threshold == "prior"):  # type: ignore[operator]
             raise ValueError(f"threshold must be a number from 0 to 1 or 'prior'; got {self.threshold!r}.")
-        for name in ("lr", "weight_decay", *(() if self.backbone_lr is None else ("backbone_lr",))):
-            value = getattr(self, name)
-            if not (isinstance(value, int | float | np.number) and value >= 0):
-                raise ValueError(f"{name} must be a number and not negative; got {value!r}.")
-        self._check_network()
-
-    def _check_network(self) -> None:
+        for name in ("lr", "weight_decay"):
+            self._check_not_negative(name)
         widths = self.hidden if isinstance(self.hidden, Sequence) and not isinstance(self.hidden, str) else (None,)
         if not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
             raise ValueError(f"hidden must be whole widths of at least 1, such as (256, 128); got {self.hidden!r}.")
         if not isinstance(self.method, str | Method):
             raise ValueError(f"method must be a name or a Method object, such as CRISP(); got {self.method!r}.")
-        size = self.image_size
-        if size is not None and not (isinstance(size, int | np.integer) and SMALLEST <= size <= LARGEST):
-            raise ValueError(
-                f"image_size must be None or a whole number of pixels from {SMALLEST} to {LARGEST}; got {size!r}."
-            )
+
+    def _check_whole(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+
+    def _check_not_negative(self, name: str) -> None:
+        value = getattr(self, name)
+        if not (isinstance(value, int | float | np.number) and value >= 0):
+            raise ValueError(f"{name} must be a number and not negative; got {value!r}.")
 
     def _plan(self) -> Plan:
         state = self.random_state
@@ -336,132 +267,91 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             seed=int(state) if is_seed else int(check_random_state(state).randint(2**31 - 1)),  # type: ignore[arg-type]
         )
 
-    def _prepare_rows(self, X: Any, y: Any, validation: tuple[Any, Any] | None, method: Method, plan: Plan) -> _Job:
+    def _make_data(
+        self, X: Any, y: Any, validation: tuple[Any, Any] | None, method: Method, plan: Plan, **options: Any
+    ) -> Job:
+        """Read what `fit` was given; set `classes_` and `scaling_`."""
         X = self._read_rows(X, reset=True)
         observed, self.classes_ = read_labels(y, X.shape[0], self.positives)
-        _warn_unobserved(observed, self.classes_)
-        self.pictures_, self.extractor_, self.skipped_ = None, None, {}
+        warn_unobserved(observed, self.classes_)
         self.scaling_ = make_scaling(X, self.scale)
         held_out = None
         if validation is not None:
-            X_val, y_val = _as_pair(validation)
+            X_val, y_val = as_pair(validation)
             X_val = self._read_rows(X_val, reset=False)
             Y_val = read_full_labels(y_val, X_val.shape[0], self.classes_)
-            held_out = Validation(as_samples(X_val, self.scaling_), Y_val, _is_full(Y_val))
+            held_out = Validation(as_samples(X_val, self.scaling_), Y_val, is_full(Y_val))
         data = TrainingData(as_samples(X, self.scaling_), held_out, self._offers)
-        return _Job(data, observed, self.network, plan)
+        return Job(data, observed, plan, self.network)
 
-    def _prepare_pictures(
-        self,
-        X: Any,
-        y: Any,
-        validation: tuple[Any, Any] | None,
-        method: Method,
-        plan: Plan,
-        on_pictures: OnPictures | None,
-    ) -> _Job:
-        """Everything that can be wrong is looked for before the first picture is opened, then in the pictures."""
-        for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit to rows
-            self.__dict__.pop(name, None)
-        observed, self.classes_ = read_labels(y, len(X), self.positives)
-        X_val, Y_val = None, None
-        if validation is not None:
-            X_val, y_val = _as_pair(validation)
-            Y_val = read_full_labels(y_val, len(X_val), self.classes_)
-        if not self.fine_tune:
-            _check_frozen(method)
-        with seeded(plan.seed, NETWORK_STREAM, torch.device("cpu")):
-            network, normalisation, sha256 = make_picture_network(
-                self.network, self.weights, maps=method.maps, fine_tune=self.fine_tune
-            )
-        size = choose_size(self.image_size, self.network, X)
-        n_image_features(network, size, method.maps)  # refuses a network that does not fit
-        self.pictures_, self.scaling_ = PictureInput(size, normalisation, sha256), None
-        self.extractor_ = None if self.fine_tune else network
+    def _check_trained(self, samples: Samples) -> None:
+        """Judge what happened to the samples during the training."""
 
-        samples, kept = self._read_training_pictures(X, on_pictures, is_validation=False)
-        held_out = None
-        if Y_val is not None:
-            val_samples, val_kept = self._read_training_pictures(X_val, on_pictures, is_validation=True)
-            held_out = Validation(val_samples, Y_val[val_kept], _is_full(Y_val))
-        _warn_unobserved(observed[kept], self.classes_)
-        if not self.fine_tune:
-            return _Job(TrainingData(samples, held_out, self._offers), observed[kept], "linear", plan)
-        gentle = 1.0 if sha256 is None else 0.1
-        plan = replace(
-            plan,
-            frozen_epochs=int(self.frozen_epochs),
-            backbone_lr=gentle if self.backbone_lr is None else float(self.backbone_lr),
-        )
-        return _Job(TrainingData(samples, held_out, self._offers), observed[kept], network, plan)
+    def _logits(self, rows: Any) -> FloatArray:
+        """Logits of rows as the network takes them, but for the scaling."""
+        # In double precision the logits of a row do not depend on which rows are beside it in the batch.
+        network = copy.deepcopy(self.network_).double().eval()
+        samples = as_samples(rows, self.scaling_, torch.float64)
+        logits: FloatArray = run_in_steps(network, samples, torch.device("cpu")).numpy()
+        return logits
 
-    def _read_training_pictures(
-        self, X: Any, on_pictures: OnPictures | None, *, is_validation: bool
-    ) -> tuple[Samples, npt.NDArray[np.intp]]:
-        """The samples to train on, and the rows of X they are; the first call notes scaling and skipped rows."""
-        if self.fine_tune:
-            pictures = self._open_pictures(X, on_pictures)
-            unreadable = find_unreadable(pictures, on_pictures)
-            judge_unreadable(pictures, unreadable, self.on_error)
-            kept = np.setdiff1d(np.arange(len(pictures)), list(unreadable))
-            samples: Samples = take_pictures(pictures, kept, self.on_error, self.cache, on_pictures)
-        else:
-            features, unreadable = self._extract(X, on_pictures)
-            kept = np.setdiff1d(np.arange(len(features)), list(unreadable))
-            features = features[kept] if unreadable else features
-            if not is_validation and self.scale == "standard":
-                self.scaling_ = fit_feature_scaling(features)
-            samples = as_samples(features, self.scaling_)
-        if not is_validation:
-            self.skipped_ = dict(unreadable)
-        return samples, kept
+    def _facts(self) -> dict[str, Any]:
+        """What a model folder keeps of this kind of model alone."""
+        names = self.feature_names_in_.tolist() if hasattr(self, "feature_names_in_") else None
+        return {"n_features": int(self.n_features_in_), "feature_names": names}
 
-    def _extract(self, X: Any, on_pictures: OnPictures | None) -> tuple[npt.NDArray[np.float32], dict[int, str]]:
-        """Features of pictures by the network that stands still, and which could not be read."""
-        pictures = self._open_pictures(X, on_pictures)
-        assert self.pictures_ is not None
-        assert self.extractor_ is not None
-        features = compute_features(
-            self.extractor_,
-            pictures,
-            choose_device(str(self.device)),
-            cache=self.cache,
-            weights_sha256=self.pictures_.weights_sha256,
-            on_pictures=on_pictures,
-        )
-        self.extractor_.cpu()
-        judge_unreadable(pictures, pictures.skipped, self.on_error)
-        return features, pictures.skipped
+    def _restore(self, facts: dict[str, Any], method: Method) -> tuple[nn.Module, int]:
+        """Take what `_facts` gave; return the backbone without its weights, and the width of its features."""
+        self.n_features_in_ = int(facts["n_features"])
+        if facts["feature_names"] is not None:
+            self.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
+            if len(self.feature_names_in_) != self.n_features_in_:
+                raise KeyError("feature_names has the wrong size")
+        backbone = make_backbone(self.network, self.n_features_in_, len(self.classes_), self.hidden)
+        return backbone, n_outputs(backbone, torch.zeros(2, self.n_features_in_))
 
-    def _open_pictures(self, X: Any, on_pictures: OnPictures | None) -> ImageFiles | ImageTensors:
-        assert self.pictures_ is not None
-        if not holds_pictures(X):
-            raise ValueError(
-                "this model was fitted to pictures: X must be paths or a uint8 array (n, height, width, 3); it is a "
-                f"{type(X).__name__}."
-            )
-        pictures = read_pictures(X, self.pictures_, int(self.workers))
-        if self.on_error == "raise" and some_are_missing(pictures):  # quick to see, so no pass is begun in vain
-            judge_unreadable(pictures, find_unreadable(pictures, on_pictures), self.on_error)
-        return pictures
+    def _parts(self) -> dict[str, nn.Module]:
+        """The modules whose weights a model folder keeps, by name."""
+        return {"network": self.network_}
 
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
-        if not reset and holds_pictures(X):
-            raise ValueError("this model was fitted to rows of numbers; X holds pictures. Pass a matrix.")
-        X = validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
-        )
-        _check_finite(X)
-        return X
+        try:
+            rows = validate_data(
+                self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
+            )
+        except (TypeError, ValueError):
+            _refuse_images(X)
+            raise
+        _check_finite(rows)
+        return rows
 
 
-def _as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:
+def as_probability(logits: FloatArray) -> FloatArray:
+    """The sigmoid, strictly inside (0, 1); NaN stays NaN."""
+    probability = torch.sigmoid(torch.as_tensor(logits)).numpy()
+    limits = np.finfo(np.float64)
+    clipped: FloatArray = np.clip(probability, limits.tiny, 1 - limits.epsneg)
+    return clipped
+
+
+def _refuse_images(X: Any) -> None:
+    from onepos.images.inputs import holds_images  # here, since rows need no image library
+
+    if holds_images(X):
+        raise ValueError(
+            "X must be a matrix of numbers; it holds images, or text. For paths and arrays of images use "
+            "SinglePositiveImageClassifier."
+        ) from None
+
+
+def as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Check that the validation data are a pair."""
     if not isinstance(validation, tuple) or len(validation) != 2:
         raise ValueError("validation must be a pair (X_val, Y_val); got something else. Pass both in a tuple.")
     return validation
 
 
-def _is_full(Y: Indicator) -> bool:
+def is_full(Y: Indicator) -> bool:
     """Whether these are all labels of their rows, as far as can be seen."""
     return bool((Y.sum(1) > 1).any())
 
@@ -481,7 +371,8 @@ def _check_finite(X: Any) -> None:
     raise ValueError(f"X must be finite; row {row}, column {column} holds {found}. Fill in or drop such values first.")
 
 
-def _warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any]) -> None:
+def warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any]) -> None:
+    """Warn of labels without an observed positive."""
     missing = classes[observed.sum(0) == 0]
     if len(missing):
         named = ", ".join(repr(str(label)) for label in missing[:5]) + (", …" if len(missing) > 5 else "")
@@ -489,14 +380,5 @@ def _warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any])
             f"{len(missing)} of {len(classes)} labels are never observed ({named}): their class prior is unknown and "
             "their scores mean little.",
             UserWarning,
-            stacklevel=3,
-        )
-
-
-def _check_frozen(method: Method) -> None:
-    """Whether the method can learn from features of a frozen network."""
-    for need in sorted(needs(method) & {"maps", "views"}):
-        raise ValueError(
-            f"{type(method).__name__} needs {need}; a frozen network gives each image one row of features. "
-            "Pass fine_tune=True, on the command line --fine-tune."
+            stacklevel=5,
         )

@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,36 +16,32 @@ from torch import nn
 
 from onepos import __version__
 from onepos.files import write_atomically
-from onepos.images.inputs import LARGEST, SMALLEST, PictureInput, as_normalisation
-from onepos.images.networks import make_image_backbone, n_image_features
 from onepos.methods import METHODS
 from onepos.methods.base import Method
-from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.loop import History
 from onepos.training.samples import Scaling
 
 if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier
 
-Model = TypeVar("Model", bound="SinglePositiveClassifier")
-
-FORMAT = 3
+FORMAT = 1
+_CLASSES = {
+    "rows": ("onepos.estimator", "SinglePositiveClassifier"),
+    "images": ("onepos.images.classifier", "SinglePositiveImageClassifier"),
+}
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
 
 
 def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) -> None:
-    """Write both files; the weights first, so that a `model.json` always stands for a whole model.
-
-    The weights of a network for pictures are always among them, also of one that stood still: the folder predicts
-    where its weight file is not at hand.
-    """
+    """Write both files; the weights first, so that a `model.json` always stands for a whole model."""
     from safetensors.torch import save
 
     folder = Path(folder)
-    tensors = {f"network.{name}": tensor.contiguous() for name, tensor in model.network_.state_dict().items()}
-    if model.extractor_ is not None:
-        still = model.extractor_.state_dict()
-        tensors |= {f"extractor.{name}": tensor.contiguous() for name, tensor in still.items()}
+    tensors = {
+        f"{part}.{name}": tensor.contiguous()
+        for part, module in model._parts().items()
+        for name, tensor in module.state_dict().items()
+    }
     if model.scaling_ is not None:
         tensors["scaling.mean"] = torch.from_numpy(model.scaling_.mean)
         tensors["scaling.scale"] = torch.from_numpy(model.scaling_.scale)
@@ -52,13 +49,12 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
     facts = {
         "format": FORMAT,
         "onepos": __version__,
+        "kind": model.kind,
         "sha256": hashlib.sha256(weights).hexdigest(),
         "parameters": _parameters(model),
         "method": {"class": _class_name(model.method_), "parameters": _plain(model.method_.get_params())},
         "classes": model.classes_.tolist(),
-        "n_features": int(model.n_features_in_) if model.pictures_ is None else None,
-        "pictures": None if model.pictures_ is None else _picture_facts(model),
-        "feature_names": model.feature_names_in_.tolist() if hasattr(model, "feature_names_in_") else None,
+        **model._facts(),
         "class_prior": _with_nulls(model.class_prior_),
         "class_prior_interval": [_with_nulls(pair) for pair in model.class_prior_interval_],
         "thresholds": model.thresholds_.tolist(),
@@ -71,18 +67,27 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
 
 
 def load_model(
-    cls: type[Model], folder: str | os.PathLike[str], network: nn.Module | None, method: Method | None
-) -> Model:
-    """Read both files, or say in a sentence why this folder is not taken."""
+    cls: type[SinglePositiveClassifier],
+    folder: str | os.PathLike[str],
+    network: nn.Module | None,
+    method: Method | None,
+) -> SinglePositiveClassifier:
+    """Read both files, or raise a sentence on why they are refused.
+
+    The model is of class `cls` where that takes what the model was fitted to, and otherwise of the class that does.
+    """
     folder = Path(folder)
     facts = _read_facts(folder)
     tensors = _read_weights(folder, str(facts["sha256"]))
     try:
+        if facts["kind"] != cls.kind:
+            module, name = _CLASSES[facts["kind"]]
+            cls = getattr(import_module(module), name)
         return _rebuild(cls, facts, tensors, network, method)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(
             f"{folder} must hold a model written by onepos; its parts do not fit together ({error}). "
-            "If an earlier onepos wrote it, fit it again; otherwise save it again."
+            "If an earlier version of onepos wrote it, fit the model again; otherwise save it again."
         ) from error
 
 
@@ -100,10 +105,10 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         raise ValueError(
             f"{path} must be a model file of onepos; it can not be read ({error}). Save the model again."
         ) from error
-    if version > FORMAT:
+    if version != FORMAT:
         raise ValueError(
-            f"{path} must be of format {FORMAT} or older; it is of format {version}, "
-            f"written by onepos {facts['onepos']}. Upgrade onepos."
+            f"{path} must be of format {FORMAT}; it is of format {version}, written by an unreleased version of onepos "
+            f"({facts['onepos']}): fit the model again."
         )
     return dict(facts)
 
@@ -129,12 +134,12 @@ def _read_weights(folder: Path, expected: str) -> dict[str, torch.Tensor]:
 
 
 def _rebuild(
-    cls: type[Model],
+    cls: type[SinglePositiveClassifier],
     facts: dict[str, Any],
     tensors: dict[str, torch.Tensor],
     network: nn.Module | None,
     method: Method | None,
-) -> Model:
+) -> SinglePositiveClassifier:
     parameters = dict(facts["parameters"])
     if parameters["network"] is None:
         if network is None:
@@ -143,12 +148,6 @@ def _rebuild(
     parameters["hidden"] = tuple(parameters["hidden"])
     model = cls(_make_method(facts["method"], method), **parameters)
     model.classes_ = np.array(facts["classes"])
-    model.pictures_ = _read_picture_facts(facts.get("pictures"))  # a model of format 1 has none
-    model.extractor_, model.skipped_ = None, {}
-    if model.pictures_ is None:
-        model.n_features_in_ = int(facts["n_features"])
-    if facts["feature_names"] is not None:
-        model.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
     if not all(isinstance(value, float | int | None) for value in facts["class_prior"]):
         raise TypeError("class_prior must be numbers")
     model.class_prior_ = np.array(facts["class_prior"], np.float64)
@@ -160,52 +159,17 @@ def _rebuild(
     model.scaling_ = None if mean is None or scale is None else Scaling(mean.numpy(), scale.numpy())
 
     fitted = _make_method(facts["method"], method)
-    backbone, n_features = _make_network(model, fitted, bool(model.pictures_ and facts["pictures"]["fine_tuned"]))
+    backbone, n_features = model._restore(facts, fitted)
     fitted.head = fitted.make_head(n_features, len(model.classes_))
     of_network = {key.removeprefix("network."): t for key, t in tensors.items() if key.startswith("network.")}
     model.method_, model.network_ = fitted, fitted.rebuild(backbone, of_network)
-    parts = {"network": model.network_} | ({} if model.extractor_ is None else {"extractor": model.extractor_})
-    for name, part in parts.items():
+    for name, part in model._parts().items():
         mine = [key for key in tensors if key.startswith(f"{name}.")]
         part.load_state_dict({key.removeprefix(f"{name}."): tensors.pop(key) for key in mine})
         part.eval()
     if tensors:
         raise KeyError(f"{next(iter(tensors))} belongs to no part")
     return model
-
-
-def _make_network(model: SinglePositiveClassifier, method: Method, fine_tuned: bool) -> tuple[nn.Module, int]:
-    """The network before the head, without its weights, and how many features it gives."""
-    if model.pictures_ is None:
-        backbone = make_backbone(model.network, model.n_features_in_, len(model.classes_), model.hidden)
-        return backbone, n_outputs(backbone, torch.zeros(2, model.n_features_in_))
-    backbone, _, _ = make_image_backbone(model.network, maps=method.maps)
-    n_features = n_image_features(backbone, model.pictures_.size, method.maps)
-    if fine_tuned:
-        return backbone, n_features
-    model.extractor_ = backbone
-    return nn.Identity(), n_features
-
-
-def _picture_facts(model: SinglePositiveClassifier) -> dict[str, Any]:
-    pictures = model.pictures_
-    assert pictures is not None
-    return {
-        "size": pictures.size,
-        "mean": list(pictures.normalisation.mean),
-        "deviation": list(pictures.normalisation.deviation),
-        "weights_sha256": pictures.weights_sha256,
-        "fine_tuned": model.extractor_ is None,
-    }
-
-
-def _read_picture_facts(facts: dict[str, Any] | None) -> PictureInput | None:
-    if facts is None:
-        return None
-    if not (isinstance(facts["size"], int) and SMALLEST <= facts["size"] <= LARGEST):
-        raise KeyError(f"the size of pictures is {facts['size']!r}")
-    normalisation = as_normalisation((facts["mean"], facts["deviation"]))
-    return PictureInput(facts["size"], normalisation, facts["weights_sha256"])
 
 
 def _make_method(facts: dict[str, Any], given: Method | None) -> Method:
@@ -228,7 +192,7 @@ def _class_name(method: Method) -> str:
 
 
 def _check_sizes(model: SinglePositiveClassifier) -> None:
-    """Every list about the labels must have one entry per label, and so for the features."""
+    """Every list about the labels must have one entry per label."""
     c = len(model.classes_)
     sizes = {
         "classes": len(set(model.classes_.tolist())) == c,
@@ -236,9 +200,6 @@ def _check_sizes(model: SinglePositiveClassifier) -> None:
         "class_prior_interval": model.class_prior_interval_.shape == (c, 2),
         "thresholds": model.thresholds_.shape == (c,),
     }
-    if model.pictures_ is None:
-        d = model.n_features_in_
-        sizes["feature_names"] = len(getattr(model, "feature_names_in_", range(d))) == d
     for name, fits in sizes.items():
         if not fits:
             raise KeyError(f"{name} has the wrong size")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from onepos.bench.images import PicturePart, picture_parts
+from onepos.bench.images import ImagePart, image_parts
 from onepos.bench.run import make_trial, run_one, why_not
 from onepos.bench.runner import make_blocks
 from onepos.bench.study import PUBLISHED_DRAW, Run
@@ -113,18 +113,18 @@ def test_batch_sizes_of_a_budget(edit):
 
 def test_scenes_become_pictures(scenes, runs):
     run = runs["an"]
-    parts = picture_parts(scenes, run, run.pictures)
+    parts = image_parts(scenes, run, run.pictures)
     assert {name: len(part.samples) for name, part in parts.items()} == {"train": 32, "val": 8, "test": 8}
-    assert isinstance(parts["train"], PicturePart)
+    assert isinstance(parts["train"], ImagePart)
     assert parts["train"].samples.size == 32
     assert parts["train"].observed.sum(1).tolist() == [1] * 32
     assert (parts["val"].observed <= parts["val"].labels).all()
     with pytest.raises(ValueError, match=r"must be a multiple of that of digit-scenes, 16 pixels; it is 40"):
-        picture_parts(scenes, run, dataclasses.replace(run.pictures, size=40))
+        image_parts(scenes, run, dataclasses.replace(run.pictures, size=40))
     with pytest.raises(ValueError, match=r"must come with a draw for draw = \"published\"; it has none"):
-        picture_parts(scenes, dataclasses.replace(run, draw_seed=PUBLISHED_DRAW), run.pictures)
+        image_parts(scenes, dataclasses.replace(run, draw_seed=PUBLISHED_DRAW), run.pictures)
     with pytest.raises(ValueError, match=r"must come with a part 'val'; it does not"):
-        picture_parts(dataclasses.replace(scenes, splits={"train": range(9)}), run, run.pictures)
+        image_parts(dataclasses.replace(scenes, splits={"train": range(9)}), run, run.pictures)
 
 
 def test_files_are_decoded_once_unless_they_are_too_many(runs, tmp_path, monkeypatch):
@@ -136,12 +136,12 @@ def test_files_are_decoded_once_unless_they_are_too_many(runs, tmp_path, monkeyp
     splits = {"train": range(2), "val": range(2, 4), "test": range(4, 6)}
     data = ImageDataset("few", str(tmp_path), [f"{k}.png" for k in range(6)], Y, "abc", splits=splits, observed=Y)
     run = dataclasses.replace(runs["an"], draw_seed=PUBLISHED_DRAW)
-    parts = picture_parts(data, run, run.pictures)
+    parts = image_parts(data, run, run.pictures)
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 3
     np.testing.assert_array_equal(parts["val"].observed, Y[2:4])
     assert parts["val"].samples.rows(torch.arange(2)).shape == (2, 3, 32, 32)
     monkeypatch.setattr("onepos.bench.images._IN_MEMORY", 1)
-    assert isinstance(picture_parts(data, run, run.pictures)["test"].samples, ImageFiles)
+    assert isinstance(image_parts(data, run, run.pictures)["test"].samples, ImageFiles)
 
 
 def test_runs_on_pictures(scenes, runs):

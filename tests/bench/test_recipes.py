@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onepos.bench.recipes import find_recipe, read_recipes
-from onepos.estimator import SinglePositiveClassifier
+from onepos.images.classifier import SinglePositiveImageClassifier
 from onepos.methods import METHODS, make_method
 
 Y = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1]])
@@ -19,7 +19,7 @@ def test_an_entry_fits_its_method(method, dataset):
     made = make_method(method, **recipe.parameters)
     for name, value in recipe.parameters.items():
         assert getattr(made, name) == value
-    SinglePositiveClassifier(made).set_params(**recipe.plan)
+    SinglePositiveImageClassifier(made).set_params(**recipe.plan)
 
 
 def test_numbers_from_full_labels():

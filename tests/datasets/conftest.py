@@ -1,27 +1,8 @@
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from onepos.datasets import Dataset
-
-
-@pytest.fixture(scope="session")
-def real_file():
-    """Return a function that gives a file of the real data, or skips the test with a reason."""
-    root = os.environ.get("ONEPOS_DATA")
-
-    def find(name):
-        if not root:
-            pytest.skip("ONEPOS_DATA is not set")
-        path = Path(root) / name
-        if not path.exists():
-            pytest.skip(f"{name} is not in $ONEPOS_DATA")
-        return path
-
-    return find
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from onepos.images import read_image
 
 
 def photo(width, height, seed=0):
-    """A smooth colourful picture, so that scaling it by different ways agrees."""
+    """A smooth colorful image, so that scaling it by different ways agrees."""
     rng = np.random.default_rng(seed)
     small = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
     return small.resize((width, height), Image.Resampling.BICUBIC)
@@ -55,7 +55,7 @@ def broken(folder, kind):
     if kind == "cut":
         path.write_bytes(path.read_bytes()[:-200])
     elif kind == "text":
-        path.write_text("not a picture")
+        path.write_text("not an image")
     elif kind == "empty":
         path.write_bytes(b"")
     else:

@@ -10,18 +10,18 @@ from onepos.images import (
     ImageTensors,
     PackedImages,
     find_broken,
+    make_views,
     pack_images,
     read_image,
-    with_published_protocol,
 )
 from onepos.images.networks import IMAGENET, UNIT
-from onepos.images.readers import ImageDataset
+from onepos.images.readers import ImageDataset, with_published_protocol
 from onepos.protocol import cole_split, draw_single_positive
 
 
 @pytest.fixture
 def files(tmp_path):
-    """Eleven different pictures of different shapes."""
+    """Eleven different images of different shapes."""
     rng = np.random.default_rng(0)
     paths = []
     for k in range(11):
@@ -53,7 +53,7 @@ def assert_same(left, right):
             assert torch.equal(view, other)
 
 
-def test_rows_are_the_pictures_normalised(files):
+def test_rows_are_the_images_normalized(files):
     pixels, rows = expected_rows(files)
     index = torch.tensor([3, 0, 10, 3])
     for samples in (ImageFiles(files, 8), ImageTensors(pixels)):
@@ -68,7 +68,7 @@ def test_all_kinds_give_the_same_batches_with_any_number_of_workers(files, tmp_p
     assert [len(index) for index, _, _ in alone] == [3, 3, 2]
     assert torch.equal(torch.cat([index for index, _, _ in alone]), order)
     assert_same(collect(ImageFiles(files, 8, workers=1), order), alone)
-    assert_same(collect(ImageFiles(files, 8, workers=2, prefetch=1), order), alone)
+    assert_same(collect(ImageFiles(files, 8, workers=2), order), alone)
     assert_same(collect(pack_images(ImageFiles(files, 8, workers=0), tmp_path / "packed"), order), alone)
     assert_same(collect(ImageTensors(expected_rows(files)[0]), order), alone)
 
@@ -90,15 +90,14 @@ def test_batches_made_on_another_stream_are_the_same(files, tmp_path):
                 torch.testing.assert_close(view, of_cpu, atol=1e-4, rtol=1e-4)
 
 
-def test_a_view_in_a_batch_is_the_view_of_its_rows(files):
-    samples = ImageFiles(files, 8, workers=0)
-    ((index, views, _),) = collect(samples, torch.arange(4), 4)
+def test_views_of_a_batch_are_made_from_its_pixels(files):
+    ((_, views, _),) = collect(ImageFiles(files, 8, workers=0), torch.arange(4), 4)
     with torch.random.fork_rng():
         torch.manual_seed(5)
-        again = samples.views(index, 2)
-    assert all(torch.equal(view, other) for view, other in zip(views, again, strict=True))
-    ((_, (plain,), _),) = collect(samples, torch.arange(4), 4, n_views=0)
-    assert torch.equal(plain, samples.rows(torch.arange(4)))
+        expected = make_views(torch.tensor(expected_rows(files)[0][:4]), 2, IMAGENET, torch.default_generator)
+    assert all(torch.equal(view, other) for view, other in zip(views, expected, strict=True))
+    ((_, (plain,), _),) = collect(ImageFiles(files, 8, workers=0), torch.arange(4), 4, n_views=0)
+    torch.testing.assert_close(plain, expected_rows(files)[1][:4])
 
 
 def test_many_rows_go_through_the_workers(files, monkeypatch):
@@ -114,7 +113,7 @@ def test_a_broken_file_stops_with_its_path(files, workers):
         list(samples.batches(torch.arange(11), 2, 1))
     files[6].unlink()
     with pytest.raises(ValueError, match=r"row 6: there is no image .*sub0/6\.jpg"):
-        samples.views(torch.tensor([6]), 1)
+        samples.rows(torch.tensor([6]))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -129,16 +128,16 @@ def test_on_request_it_is_skipped_and_listed(files, workers):
     assert sorted(samples.skipped) == [6, 7]
     assert str(files[6]) in samples.skipped[6]
     rows = samples.rows(torch.tensor([5, 6]))
-    assert rows[1].abs().max() < 0.02  # a row is owed: the mean colour
+    assert rows[1].abs().max() < 0.02  # a row is owed: the mean color
     assert rows[0].abs().max() > 0.5
 
 
 def test_freed_memory_is_given_back_now_and_then(files, monkeypatch):
     calls = []
     monkeypatch.setattr("onepos.images.samples._give_back_freed", lambda: calls.append(1))
-    monkeypatch.setattr("onepos.images.samples._TRIM_EVERY", 4 * 192)  # bytes of four pictures
+    monkeypatch.setattr("onepos.images.samples._TRIM_EVERY", 4 * 192)  # bytes of four images
     list(ImageFiles(files, 8, workers=0).batches(torch.arange(11), 2, 1))
-    assert len(calls) == 2  # after eight of eleven pictures
+    assert len(calls) == 2  # after eight of eleven images
 
 
 def test_find_broken(files):
@@ -146,7 +145,7 @@ def test_find_broken(files):
     assert list(find_broken(files, workers=0)) == [2]
 
 
-def test_packed_pictures_are_decoded_once(files, tmp_path, monkeypatch):
+def test_packed_images_are_decoded_once(files, tmp_path, monkeypatch):
     source = ImageFiles(files, 8, workers=0)
     done = []
     packed = pack_images(source, tmp_path / "packed", on_batch=done.append)
@@ -168,7 +167,7 @@ def test_packed_pictures_are_decoded_once(files, tmp_path, monkeypatch):
     assert len(done) == 1
 
 
-def test_a_changed_picture_or_size_is_packed_anew(files, tmp_path):
+def test_a_changed_image_or_size_is_packed_anew(files, tmp_path):
     first = pack_images(ImageFiles(files, 8, workers=0), tmp_path / "packed")
     before = first.data.clone()
     assert pack_images(ImageFiles(files, 4, workers=0), tmp_path / "packed").path != first.path
@@ -210,7 +209,7 @@ def test_fingerprints_know_the_data_not_the_place(files, tmp_path):
     others = [
         ImageFiles(files, 9),
         ImageFiles(files[::-1], 8),
-        ImageFiles(files, 8, normalisation=UNIT),
+        ImageFiles(files, 8, normalization=UNIT),
         ImageFiles(files[:-1], 8),
     ]
     copies[0].write_bytes(b"changed")
@@ -246,11 +245,11 @@ def test_the_sets_are_samples(files, tmp_path):
 
 def test_digit_scenes_as_pictures():
     scenes = digit_scenes(20)
-    pictures = as_pictures(scenes, enlarge=2)
-    assert pictures.shape == (20, 32, 32, 3)
-    assert pictures.dtype == np.uint8
-    np.testing.assert_allclose(pictures[:, ::2, 1::2, 1].reshape(20, -1) / 255, scenes.X, atol=0.51 / 255)
-    assert ImageTensors(pictures, UNIT).rows(torch.arange(2)).shape == (2, 3, 32, 32)
+    images = as_pictures(scenes, enlarge=2)
+    assert images.shape == (20, 32, 32, 3)
+    assert images.dtype == np.uint8
+    np.testing.assert_allclose(images[:, ::2, 1::2, 1].reshape(20, -1) / 255, scenes.X, atol=0.51 / 255)
+    assert ImageTensors(images, UNIT).rows(torch.arange(2)).shape == (2, 3, 32, 32)
     with pytest.raises(ValueError, match="the rows must be grey pictures"):
         as_pictures(type(scenes)("flat", scenes.X, scenes.Y, scenes.label_names))
 

@@ -1,4 +1,4 @@
-"""Pictures by the name of their data set."""
+"""Images by the name of their data set."""
 
 import zipfile
 from pathlib import Path
@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onepos.images.readers import IMAGE_SETS, load_images, picture_cache, read_voc_archive
+from onepos.images.readers import IMAGE_SETS, image_cache, load_images, read_voc_archive
 
 
 @pytest.fixture
 def archives(tmp_path):
-    """Labels of two train and one val picture, classes not in order, and the pictures."""
-    labels, pictures = tmp_path / "labels.npz", tmp_path / "pictures.zip"
+    """Labels of two train and one val image, classes not in order, and the images."""
+    labels, images = tmp_path / "labels.npz", tmp_path / "images.zip"
     np.savez(
         labels,
         class_names=np.array(["dog", "cat"]),
@@ -21,10 +21,10 @@ def archives(tmp_path):
         Y_train=np.array([[1, 0], [1, 1]], np.uint8),
         Y_val=np.array([[0, 1]], np.uint8),
     )
-    with zipfile.ZipFile(pictures, "w") as packed:
+    with zipfile.ZipFile(images, "w") as packed:
         for name in ("train/a.jpg", "train/b.jpg", "val/c.jpg", "val/not listed.jpg"):
             packed.writestr(name, name)
-    return labels, pictures
+    return labels, images
 
 
 def test_voc_archive(archives, tmp_path):
@@ -43,24 +43,24 @@ def test_voc_archive(archives, tmp_path):
 def test_a_damaged_archive_leaves_nothing_behind(archives, tmp_path):
     with zipfile.ZipFile(archives[1], "w") as packed:
         packed.writestr("train/a.jpg", "a")
-    with pytest.raises(ValueError, match=r"pictures\.zip must be readable to its end.*train/b\.jpg"):
+    with pytest.raises(ValueError, match=r"images\.zip must be readable to its end.*train/b\.jpg"):
         read_voc_archive(*archives, tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
 
 
 def test_names(tmp_path, monkeypatch):
     monkeypatch.setenv("ONEPOS_CACHE", str(tmp_path / "cache"))
-    assert picture_cache() == tmp_path / "cache"
-    with pytest.raises(ValueError, match=r"unknown data set of pictures 'vok'; did you mean 'voc'"):
+    assert image_cache() == tmp_path / "cache"
+    with pytest.raises(ValueError, match=r"unknown data set of images 'vok'; did you mean 'voc'"):
         load_images("vok")
     for name in IMAGE_SETS:
-        with pytest.raises(FileNotFoundError, match=rf"{name} is looked for in .*images; \$ONEPOS_DATA says where"):
+        with pytest.raises(FileNotFoundError, match=rf"{name} is looked for in .*images; set \$ONEPOS_DATA"):
             load_images(name, tmp_path)
 
 
 @pytest.mark.real_data
 def test_small_voc_has_the_published_rows(real_file, tmp_path, monkeypatch):
-    from onepos.images import with_published_protocol
+    from onepos.images.readers import with_published_protocol
 
     monkeypatch.setenv("ONEPOS_CACHE", str(tmp_path))
     root = real_file("images/voc2012_128px.zip").parent.parent

@@ -1,4 +1,4 @@
-"""Readers of picture trees, on small trees in the official layouts."""
+"""Readers of image trees, on small trees in the official layouts."""
 
 import csv
 import gzip
@@ -371,10 +371,10 @@ def test_folders_refuse(tmp_path):
         read_folders(tmp_path)
     put_any(tmp_path / "dog" / "a.jpg")
     (tmp_path / "cat").mkdir()
-    with pytest.raises(ValueError, match=r"must hold pictures \(\.jpg.*cat holds none"):
+    with pytest.raises(ValueError, match=r"must hold images \(\.jpg.*cat holds none"):
         read_folders(tmp_path)
     put_any(tmp_path / "stray.jpg")
-    with pytest.raises(ValueError, match=r"must lie in the folder of its class; .*stray\.jpg does not"):
+    with pytest.raises(ValueError, match=r"must be in the folder of its class; .*stray\.jpg does not"):
         read_folders(tmp_path)
 
 

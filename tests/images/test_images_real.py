@@ -5,8 +5,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from onepos.images import with_published_protocol
-from onepos.images.readers import ImageDataset, read_cub, read_nuswide, read_voc
+from onepos.images.readers import ImageDataset, read_cub, read_nuswide, read_voc, with_published_protocol
 
 pytestmark = pytest.mark.real_data
 

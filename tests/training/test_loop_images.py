@@ -12,7 +12,7 @@ from torch import nn
 from onepos.datasets import digit_scenes
 from onepos.datasets.scenes import as_pictures
 from onepos.images import ImageFiles, ImageTensors
-from onepos.images.networks import UNIT, Normalisation
+from onepos.images.networks import UNIT, Normalization
 from onepos.images.networks.resnet import BasicBlock
 from onepos.methods import AN, CRISP, PLC, make_method
 from onepos.methods.base import Method
@@ -333,7 +333,7 @@ def scenes():
     data = digit_scenes(1200)
     held_out = np.concatenate([data.splits["val"], data.splits["test"]])
     return [
-        (ImageTensors(as_pictures(part), Normalisation((0.3,) * 3, (0.3,) * 3)), part.Y)
+        (ImageTensors(as_pictures(part), Normalization((0.3,) * 3, (0.3,) * 3)), part.Y)
         for part in (data.take(data.splits["train"]), data.take(held_out))
     ]
 

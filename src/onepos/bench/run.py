@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from onepos.bench.images import load_pictures, make_picture_network, picture_parts, start_features
+from onepos.bench.images import image_parts, load_image_data, make_image_network, start_features
 from onepos.bench.recipes import resolve
 from onepos.bench.stacking import train_many
 from onepos.bench.study import PictureSettings, Run
@@ -66,7 +66,7 @@ class Trial:
 
 def load_data(name: str, pictures: bool) -> Dataset | ImageDataset:
     """A data set of a study."""
-    return load_pictures(name) if pictures else load_dataset(name)
+    return load_image_data(name) if pictures else load_dataset(name)
 
 
 def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
@@ -79,7 +79,7 @@ def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> T
 
 
 def _make_picture_trial(data: Dataset | ImageDataset, run: Run, settings: PictureSettings, device: str) -> Trial:
-    train, val, test = picture_parts(data, run, settings).values()
+    train, val, test = image_parts(data, run, settings).values()
     features = start_features(run, settings, train.samples, device)
     return Trial(
         samples=train.samples,
@@ -157,7 +157,7 @@ def task_of(run: Run, trial: Trial, device: str = "cpu") -> Task:
     network: str | nn.Module = run.network
     if run.pictures:
         with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
-            network, _ = make_picture_network(run, run.pictures, maps=method.maps)
+            network = make_image_network(run, run.pictures, maps=method.maps)
     validation = trial.full if run.select_labels == "full" else trial.single
     data = TrainingData(trial.samples, validation, frozenset({"full labels"}), trial.shared)
     observed = trial.labels if "full labels" in method.requires else trial.observed

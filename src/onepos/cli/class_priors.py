@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onepos.cli.console import Advance, json_number, progress, show_json, show_number, show_table
-from onepos.cli.fitting import default_network, train_model, without_skipped
+from onepos.cli.fitting import train_model, without_skipped
+from onepos.cli.image_inputs import image_parameters, make_classifier
 from onepos.cli.inputs import as_inputs, check_folder, name_columns, observe, read_rows
 from onepos.cli.options import (
     Cache,
@@ -94,22 +95,11 @@ def priors(
     rows = read_rows(data, columns, data_root, split_seed)
     observed = observe(rows, draw, draw_file, None, seed, positives)
 
-    from onepos.estimator import SinglePositiveClassifier
     from onepos.priors import estimate_priors
 
-    model = SinglePositiveClassifier(
-        method,
-        network=network or default_network(rows),
-        weights=None if weights == "none" else weights,
-        image_size=size,
-        on_error="skip" if skip_broken else "raise",
-        workers=workers,
-        epochs=epochs,
-        positives=positives,
-        device=device,
-        random_state=seed,
-        cache=cache,
-    )
+    images = image_parameters(weights=weights, size=size, workers=workers, skip_broken=skip_broken, cache=cache)
+    chosen = {"epochs": epochs, "positives": positives, "device": device, "random_state": seed}
+    model = make_classifier(rows, method, network, images, **chosen)
     level = 0.9 if is_held_out else 1 - delta
     if is_held_out:
         scores, observed = _ask_others(model, rows, observed, seed, quiet)
@@ -183,12 +173,13 @@ def _explain_priors(estimate: PriorEstimate, is_held_out: bool) -> None:
 def _ask_the_trained(
     model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, quiet: bool
 ) -> tuple[Any, Any]:
-    """Logits of the rows the model is trained on, and their observed labels; without skipped pictures."""
-    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # features of pictures are wanted twice
-        model.set_params(cache=model.cache or folder)
+    """Logits of the rows the model is trained on, and their observed labels; without skipped images."""
+    with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # features of images are needed twice
+        if model.kind == "images":
+            model.set_params(cache=model.get_params()["cache"] or folder)
         train_model(model, rows, observed, None, None, quiet)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # skipped pictures were named before
+            warnings.simplefilter("ignore")  # skipped images were named before
             logits = model.decision_function(as_inputs(rows, model))
     return without_skipped(logits, model), without_skipped(observed, model)
 
@@ -196,7 +187,7 @@ def _ask_the_trained(
 def _ask_others(
     model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, seed: int, quiet: bool
 ) -> tuple[Any, Any]:
-    """P(observed label | row) by models that never saw it, and the observed labels; without skipped pictures."""
+    """P(observed label | row) by models that never saw it, and the observed labels; without skipped images."""
     from onepos.labels import read_labels
     from onepos.methods.crossfit import cross_fit
 
@@ -204,8 +195,8 @@ def _ask_others(
     with progress(quiet) as advance:
         X: Any = getattr(rows, "X", None)
         if X is None:
-            features = _picture_features(model, as_inputs(rows), advance)
-            read = ~(features != features).any(1)  # all but skipped pictures
+            features = _image_features(model, as_inputs(rows), advance)
+            read = ~(features != features).any(1)  # all but skipped images
             X, observed = features[read], observed[read]
         advance("cross-fitting", -1, 1)
         fit = cross_fit(X, observed, seed)
@@ -213,24 +204,10 @@ def _ask_others(
     return fit.probability.numpy(), observed
 
 
-def _picture_features(model: SinglePositiveClassifier, files: Any, advance: Advance) -> Any:
-    """What the model's network makes of pictures as it is, (n, d); NaN where one was skipped."""
-    from onepos.images import inputs as pictures
-    from onepos.training.runtime import choose_device
+def _image_features(model: SinglePositiveClassifier, files: Any, advance: Advance) -> Any:
+    """Features of images from the model's frozen network, (n, d); NaN where one was skipped."""
+    from onepos.images.features import ImageFeatures
 
-    pictures.takes_pictures(model.network, files)
-    network, normalisation, sha256 = pictures.make_picture_network(
-        model.network, model.weights, maps=False, fine_tune=False
-    )
-    size = pictures.choose_size(model.image_size, model.network, files)
-    samples = pictures.read_pictures(files, pictures.PictureInput(size, normalisation, sha256), int(model.workers))
-    features = pictures.compute_features(
-        network,
-        samples,
-        choose_device(str(model.device)),
-        cache=model.cache,
-        weights_sha256=sha256,
-        on_pictures=lambda what, done, n: advance(what, done - 1, n),
-    )
-    pictures.judge_unreadable(samples, samples.skipped, str(model.on_error))
-    return features
+    names = ImageFeatures().get_params()
+    features = ImageFeatures(**{name: value for name, value in model.get_params().items() if name in names})
+    return features.fit(files).transform(files, on_images=lambda what, done, n: advance(what, done - 1, n))

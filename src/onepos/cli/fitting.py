@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from onepos.images.readers import ImageDataset
 
 
-def default_network(rows: Dataset | ImageDataset) -> str:
-    """For rows of numbers or for pictures."""
-    return "efficientnet-lite0" if hasattr(rows, "files") else "mlp"
-
-
 def train_model(
     model: SinglePositiveClassifier,
     rows: Dataset | ImageDataset,
@@ -31,15 +26,15 @@ def train_model(
     import pandas as pd
 
     names = list(rows.label_names)
-    of_pictures = hasattr(rows, "files")  # they say themselves what is done with them
+    of_images = hasattr(rows, "files")  # they report their own progress
     with progress(quiet) as advance:
 
         def show(epoch: int, _: Any) -> None:
-            if not of_pictures:
+            if not of_images:
                 advance("preparing", 0, 1)
             advance("training, epoch", epoch, int(model.epochs))
 
-        if not of_pictures:
+        if not of_images:
             advance("preparing", -1, 1)
         model.fit(
             as_inputs(rows),
@@ -47,7 +42,7 @@ def train_model(
             validation=None if held_out is None else (_in_order(held_out, rows), spread_labels(held_out, names)),
             checkpoint=checkpoint,
             on_epoch=show,
-            on_pictures=lambda what, done, n: advance(what, done - 1, n),
+            **({"on_images": lambda what, done, n: advance(what, done - 1, n)} if of_images else {}),
         )
 
 
@@ -59,5 +54,6 @@ def _in_order(held_out: Dataset | ImageDataset, rows: Dataset | ImageDataset) ->
 
 
 def without_skipped(values: Any, model: SinglePositiveClassifier) -> Any:
-    """The rows the model was fitted to: without pictures that could not be read."""
-    return values[[row not in model.skipped_ for row in range(len(values))]] if model.skipped_ else values
+    """The rows the model was fitted to: without images that could not be read."""
+    skipped = getattr(model, "skipped_", {})
+    return values[[row not in skipped for row in range(len(values))]] if skipped else values

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.cli.picture_inputs import PARTS, cut_part, is_of_pictures, list_pictures, read_picture_rows
+from onepos.cli.image_inputs import PARTS, cut_part, list_images, names_images, read_image_rows
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
@@ -24,8 +24,8 @@ def read_rows(data: str, columns: dict[str, str | None], root: Path | None, spli
     name, part = cut_part(data)
     _check_part(data)
     image = columns.get("image")
-    if is_of_pictures(name, image):
-        return read_picture_rows(name, part, columns, split_seed)
+    if names_images(name, image):
+        return read_image_rows(name, part, columns, split_seed)
     if image is not None:
         raise ValueError(f"--image names a column of paths in a table (.csv, .tsv); {name} is none. Leave it out.")
     options = _column_options(name, columns)
@@ -202,8 +202,8 @@ def read_inputs(
     from onepos.datasets import read_features
 
     name, part = cut_part(data)
-    if model.pictures_ is not None:
-        return list_pictures(name, part, image, split_seed)
+    if model.kind == "images":
+        return list_images(name, part, image, split_seed)
     if Path(name).is_dir():
         raise ValueError(f"the model takes rows of numbers; {name} is a folder. Name a table or a data set.")
     kind = Path(name.removesuffix(".gz")).suffix

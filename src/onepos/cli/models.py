@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onepos.cli.console import json_number, progress, show_json, show_number, show_table
-from onepos.cli.fitting import default_network, train_model, without_skipped
+from onepos.cli.fitting import train_model, without_skipped
+from onepos.cli.image_inputs import image_parameters, make_classifier
 from onepos.cli.inputs import (
     as_inputs,
     check_folder,
@@ -146,7 +147,6 @@ def fit(
     observed = observe(rows, draw, draw_file, save_draw, seed, positives)
 
     from onepos.bench.recipes import Recipe, check_recipe, find_recipe
-    from onepos.estimator import SinglePositiveClassifier
     from onepos.methods import make_method
 
     if recipe:
@@ -154,15 +154,12 @@ def fit(
     is_full = bool((rows.Y.sum(1) > 1).any())
     chosen = find_recipe(method, recipe, rows.Y if is_full else None) if recipe else Recipe()
     decide = {"threshold": parse_threshold(threshold)} if threshold else {}
-    model = SinglePositiveClassifier(
+    images = image_parameters(weights=weights, size=size, workers=workers, skip_broken=skip_broken, cache=cache)
+    model = make_classifier(
+        rows,
         make_method(method, **(chosen.parameters | parse_parameters(parameters))),
-        network=network or default_network(rows),
-        weights=None if weights == "none" else weights,
-        image_size=size,
-        fine_tune=fine_tune,
-        on_error="skip" if skip_broken else "raise",
-        workers=workers,
-        cache=cache,
+        network,
+        images | {"fine_tune": fine_tune},
         hidden=parse_widths(hidden),
         scale=scale,
         bias_init=bias_init,
@@ -174,7 +171,9 @@ def fit(
         device=device,
         precision=precision,
         random_state=seed,
-    ).set_params(**(chosen.plan | decide))
+    )
+    known = model.get_params(deep=False)  # a recipe for images may name what rows do not have
+    model.set_params(**{name: value for name, value in (chosen.plan | decide).items() if name in known})
     train_model(model, rows, observed, held_out, checkpoint, quiet)
     model.save(out)
     _show_fit(model, without_skipped(observed, model), out, quiet, as_json)
@@ -186,7 +185,7 @@ def predict(
         str,
         typer.Argument(
             metavar="DATA",
-            help="As for `onepos fit`, without labels; pictures may lie anywhere in a folder.",
+            help="As for `onepos fit`, without labels; images may lie anywhere in a folder.",
         ),
     ],
     out: Annotated[Path, typer.Option(help="The table to write (CSV).")] = Path("predictions.csv"),
@@ -208,17 +207,17 @@ def predict(
     fitted = _load(model, workers, skip_broken, cache)
     X = read_inputs(fitted, data, drop, image, data_root, split_seed)
     probability = _predict(fitted, X, quiet)
-    is_pictures = fitted.pictures_ is not None
-    table = pd.DataFrame(probability, columns=[str(name) for name in fitted.classes_], index=X if is_pictures else None)
+    is_images = fitted.kind == "images"
+    table = pd.DataFrame(probability, columns=[str(name) for name in fitted.classes_], index=X if is_images else None)
     chosen = probability > fitted.thresholds_
-    names = ("file" if is_pictures else "row", "predicted")
+    names = ("file" if is_images else "row", "predicted")
     free = [name if name not in table.columns else f"{name}_" for name in names]
     table.insert(0, free[1], [";".join(str(name) for name in fitted.classes_[row]) for row in chosen])
     write_atomically(out, table.to_csv(index_label=free[0], float_format="%.6g"))
     if not quiet:
         read = ~table[str(fitted.classes_[0])].isna()
         count = chosen[read].sum(1).mean()
-        what = "picture" if is_pictures else "row"
+        what = "image" if is_images else "row"
         print(f"{read.sum()} {what}s, {count:.2f} labels predicted per {what}: {out}")
         if count < 0.5:
             print("Few scores exceed the threshold; fit with --threshold prior to predict as often as estimated.")
@@ -248,7 +247,7 @@ def evaluate(
     rows = read_rows(data, columns, data_root, split_seed)
     Y = spread_labels(rows, [str(name) for name in fitted.classes_])
     probability = _predict(fitted, as_inputs(rows, fitted), as_json)
-    read = ~(probability != probability).any(1)  # all but skipped pictures
+    read = ~(probability != probability).any(1)  # all but skipped images
     Y, probability = Y[read], probability[read]
     scores = metrics.evaluate(Y, probability, threshold=fitted.thresholds_)
     table = metrics.per_label(Y, probability, fitted.thresholds_, [str(name) for name in fitted.classes_])
@@ -259,12 +258,12 @@ def evaluate(
         [m.title, "higher" if m.greater_is_better else "lower", f"{scores[name]:.4f}"]
         for name, m in metrics.METRICS.items()
     ]
-    what = "rows" if fitted.pictures_ is None else "pictures"
+    what = "images" if fitted.kind == "images" else "rows"
     show_table(["metric", "better", "value"], listed, title=f"{len(Y)} {what}, {len(fitted.classes_)} labels")
-    if fitted.pictures_ is not None and (Y.sum(1) == 1).all():
+    if fitted.kind == "images" and (Y.sum(1) == 1).all():
         print(
-            "\nEach picture shows one label, and the others count as absent: where pictures have several, only the "
-            "ranking of the one that is known means something."
+            "\nEach image has one label, and the others count as absent: where images have several, only the ranking "
+            "of the known one means something."
         )
     if per_label:
         print()
@@ -278,12 +277,18 @@ def _load(folder: Path, workers: int, skip_broken: bool, cache: Path | None) -> 
     from onepos.estimator import SinglePositiveClassifier
 
     fitted = SinglePositiveClassifier.load(folder)
-    return fitted.set_params(workers=workers, on_error="skip" if skip_broken else "raise", cache=cache)
+    if fitted.kind == "images":
+        fitted.set_params(workers=workers, on_error="skip" if skip_broken else "raise", cache=cache)
+    return fitted
 
 
 def _predict(fitted: SinglePositiveClassifier, X: Any, quiet: bool) -> Any:
+    from onepos.images.classifier import SinglePositiveImageClassifier
+
+    if not isinstance(fitted, SinglePositiveImageClassifier):
+        return fitted.predict_proba(X)
     with progress(quiet) as advance:
-        return fitted.predict_proba(X, on_pictures=lambda what, done, n: advance(what, done - 1, n))
+        return fitted.predict_proba(X, on_images=lambda what, done, n: advance(what, done - 1, n))
 
 
 def _show_fit(model: SinglePositiveClassifier, observed: Any, out: Path, quiet: bool, as_json: bool) -> None:

@@ -1,19 +1,20 @@
-"""Pictures → tensors: decoding, views, and the samples the loop reads them from."""
+"""Images: readers, decoding, views, networks, the `ImageFeatures` transformer and the image classifier.
+
+The classifier is imported from `onepos` or `onepos.images.classifier`.
+"""
 
 from onepos.images.decoding import read_image
-from onepos.images.features import cache_features
-from onepos.images.published import with_published_protocol
+from onepos.images.features import ImageFeatures
 from onepos.images.samples import ImageFiles, ImageTensors, PackedImages, find_broken, pack_images
-from onepos.images.transforms import make_views
+from onepos.images.views import make_views
 
 __all__ = [
+    "ImageFeatures",
     "ImageFiles",
     "ImageTensors",
     "PackedImages",
-    "cache_features",
     "find_broken",
     "make_views",
     "pack_images",
     "read_image",
-    "with_published_protocol",
 ]

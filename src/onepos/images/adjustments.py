@@ -1,4 +1,4 @@
-"""What can be done to pictures, given how much: batches (B, 3, H, W) of values in [0, 1], one amount per picture.
+"""What can be done to images, given how much: batches (B, 3, H, W) of values in [0, 1], one amount per image.
 
 Each gives what Pillow's function of that name gives, up to Pillow's rounding to whole steps of 1/255. Nothing here is
 random and nothing waits for the device.
@@ -15,25 +15,25 @@ from torch.nn import functional as F
 _LEVELS = 255
 
 
-def grey(images: Tensor) -> Tensor:
+def gray(images: Tensor) -> Tensor:
     """Luminance 0.299 R + 0.587 G + 0.114 B, (B, 1, H, W)."""
     weight = images.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
     return (images * weight).sum(1, keepdim=True)
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """From black (0) over the picture itself (1) to brighter; factor (B,)."""
+    """From black (0) over the image itself (1) to brighter; factor (B,)."""
     return (images * _each(factor)).clamp(0, 1)
 
 
 def contrast(images: Tensor, factor: Tensor) -> Tensor:
     """From its mean luminance (0) over itself (1) to more contrast."""
-    return _blend(grey(images).mean((1, 2, 3), keepdim=True), images, factor)
+    return _blend(gray(images).mean((1, 2, 3), keepdim=True), images, factor)
 
 
 def saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """From grey (0) over itself (1) to more colourful."""
-    return _blend(grey(images), images, factor)
+    """From gray (0) over itself (1) to more colorful."""
+    return _blend(gray(images), images, factor)
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def hue(images: Tensor, shift: Tensor) -> Tensor:
-    """Turn the colour circle by `shift`, 1 being a full turn; brightness and saturation in HSV stay."""
+    """Turn the color circle by `shift`, 1 being a full turn; brightness and saturation in HSV stay."""
     value, which = images.max(1)
     spread = value - images.min(1).values
     red, green, blue = images.unbind(1)
@@ -56,11 +56,6 @@ def hue(images: Tensor, shift: Tensor) -> Tensor:
     place = (turned + images.new_tensor([5.0, 3.0, 1.0]).view(1, 3, 1, 1)) % 6
     share = torch.minimum(place, 4 - place).clamp(0, 1)
     return value.unsqueeze(1) - spread.unsqueeze(1) * share
-
-
-def invert(images: Tensor) -> Tensor:
-    """The negative."""
-    return 1 - images
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
@@ -75,14 +70,14 @@ def posterize(images: Tensor, bits: Tensor) -> Tensor:
 
 
 def autocontrast(images: Tensor) -> Tensor:
-    """Stretch each colour of each picture from its least and greatest value to 0 and 1."""
+    """Stretch each color of each image from its least and greatest value to 0 and 1."""
     low, high = images.amin((2, 3), keepdim=True), images.amax((2, 3), keepdim=True)
     flat = high <= low
     return torch.where(flat, images, (images - low) / torch.where(flat, torch.ones_like(low), high - low))
 
 
 def equalize(images: Tensor) -> Tensor:
-    """Spread the values of each colour of each picture so that all are about equally frequent."""
+    """Spread the values of each color of each image so that all are about equally frequent."""
     n, c, height, width = images.shape
     level = _whole(images).long().reshape(n * c, -1)
     count = torch.zeros(n * c, _LEVELS + 1, dtype=torch.long, device=images.device)
@@ -97,9 +92,9 @@ def equalize(images: Tensor) -> Tensor:
 
 
 def warp(images: Tensor, matrix: Tensor, fill: float = 0.5) -> Tensor:
-    """Move the pixels: matrix (B, 2, 3) leads from a place in the result to its place in the picture.
+    """Move the pixels: matrix (B, 2, 3) leads from a place in the result to its place in the image.
 
-    Places are in halves of the side around the centre: (-1, -1) is the upper left corner, (1, 1) the lower right one.
+    Places are in halves of the side around the center: (-1, -1) is the upper left corner, (1, 1) the lower right one.
     What comes from outside becomes `fill`; in between it is bilinear.
     """
     grid = F.affine_grid(matrix.to(images), list(images.shape), align_corners=False)
@@ -109,7 +104,7 @@ def warp(images: Tensor, matrix: Tensor, fill: float = 0.5) -> Tensor:
 
 
 def rotate(images: Tensor, degrees: Tensor) -> Tensor:
-    """Turn square pictures to the left around their centre."""
+    """Turn square images to the left around their center."""
     angle = degrees * math.pi / 180
     zero = torch.zeros_like(angle)
     rows = [torch.cos(angle), -torch.sin(angle), zero, torch.sin(angle), torch.cos(angle), zero]
@@ -117,7 +112,7 @@ def rotate(images: Tensor, degrees: Tensor) -> Tensor:
 
 
 def shear(images: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Shift each row by x times its height over the centre, each column by y times its place."""
+    """Shift each row by x times its height over the center, each column by y times its place."""
     one, zero = torch.ones_like(x), torch.zeros_like(x)
     return warp(images, torch.stack([one, x, zero, y, one, zero], 1).view(-1, 2, 3))
 

@@ -12,10 +12,10 @@ Pixels = npt.NDArray[np.uint8]
 
 
 def read_image(path: str | os.PathLike[str], size: int) -> Pixels:
-    """Decode a picture and squash it to a square, as the published image benchmarks do, (size, size, 3).
+    """Decode an image and squash it to a square, as the published image benchmarks do, (size, size, 3).
 
     The aspect ratio is not kept. A JPEG much larger than needed is decoded at a half, a quarter or an eighth of its
-    size, though never below twice the wanted one. Only the first picture of an animation is read; a rotation that
+    size, though never below twice `size`. Only the first image of an animation is read; a rotation that
     a camera noted beside the pixels (EXIF) is not applied.
 
     Deviation: the published code decodes large JPEGs in full before it scales them; with photos from 4 × `size` up
@@ -23,12 +23,12 @@ def read_image(path: str | os.PathLike[str], size: int) -> Pixels:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is damaged or not a picture with 8 bits per colour.
+        ValueError: The file is damaged or not an image with 8 bits per color.
     """
     try:
         with Image.open(path) as image:
             if image.mode.startswith(("I", "F")):
-                raise ValueError(f"its pixels are of type {image.mode} instead of 8 bits per colour")
+                raise ValueError(f"its pixels are of type {image.mode} instead of 8 bits per color")
             image.draft(None, (2 * size, 2 * size))
             squashed = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR)
     except FileNotFoundError:

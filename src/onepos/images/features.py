@@ -1,140 +1,214 @@
-"""Pictures → features that are computed once and kept on disk, for heads trained on a network that stands still."""
+"""Images → features of a frozen network: `ImageFeatures`, a scikit-learn transformer."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import shutil
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from onepos.files import replacing, write_atomically
-from onepos.images.samples import ImageFiles, ImageTensors
-from onepos.training.samples import DenseRows
+from onepos.files import replacing
+from onepos.images.inputs import (
+    ImageInput,
+    OnImages,
+    check_image_parameters,
+    check_images,
+    judge_unreadable,
+    make_image_network,
+    open_images,
+)
+from onepos.images.networks.layers import Normalization
+from onepos.images.samples import ImageFiles, ImageTensors, check_room, keep_notes
+from onepos.training.loop import run_in_steps
+from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 
-_KINDS = {torch.float32: "<f4", torch.float16: "<f2"}
+Floats = npt.NDArray[np.float32]
+
+_PASS_ON_CPU = 32  # no slower than larger steps there, and progress is seen sooner
 
 
-def cache_features(
-    samples: ImageFiles | ImageTensors,
-    backbone: nn.Module,
-    folder: str | os.PathLike[str],
-    *,
-    weights_hash: str | None = None,
-    dtype: torch.dtype = torch.float32,
-    on_batch: Callable[[int], None] | None = None,
-) -> DenseRows:
-    """Features of all pictures, un-augmented, from a network in evaluation mode; made once, later read from the disk.
-
-    The file is named after the weights, the structure of the network, the pictures, their size and normalisation, and
-    `dtype`: if one of these changes, features are made anew. It appears when it is complete; beside it lies a `.json`
-    that says what it holds. The network runs on the device it is on.
-
-    Of a picture that can not be read (`on_error="skip"`) the features are zero. `samples.skipped` lists these rows,
-    also where the file was there before: leave them out.
+class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # untyped
+    """Features of images from a frozen network, as a scikit-learn transformer.
 
     Args:
-        samples: The pictures.
-        backbone: A network that gives (B, d).
-        folder: Where such files lie.
-        weights_hash: Of the weight file, as `make_image_backbone` gives it, provided the weights are still those of the
-            file. Without one, the weights themselves are hashed.
-        dtype: Of the file. float32 is mapped into memory as it is needed; float16 takes half of the disk, and is
-            read as a whole and widened.
-        on_batch: Called with the number of pictures done.
+        network: "efficientnet-lite0", "resnet50" or another name in `onepos.images.networks.BACKBONES`; or a torch
+            module from normalized images (B, 3, H, W) to features (B, d). Images for a module are normalized by its
+            attribute `normalization` (mean and deviation), by default as for ImageNet.
+        weights: "pretrained", or the path of a weight file; "auto" takes the pretrained weights of a named network and
+            leaves a module as it is.
+        image_size: Side in pixels of the square to which images are scaled. None is the usual one of the network;
+            for a module that of square arrays, 224 for files.
+        on_error: What unreadable files do: "raise" an error that names them, or "skip" them with a warning; their rows
+            are NaN.
+        workers: Processes that decode images; 0 decodes in this one.
+        cache: A folder to keep the features in, so that they are computed once per set of images. None keeps nothing.
+        device: "auto", "cpu", "cuda", "mps".
 
-    Raises:
-        OSError: The disk has not enough room.
+    Attributes:
+        n_features_out_: Width of the features.
+        image_size_: Side of the square to which images are scaled.
+        normalization_: Mean and deviation by which pixels are normalized.
+        weights_sha256_: Checksum of the weight file, None without one.
+        network_: The network.
+
+    Example:
+        >>> import numpy as np
+        >>> from torch import nn
+        >>> from onepos import ImageFeatures
+        >>> network = nn.Sequential(nn.Conv2d(3, 4, 8, stride=8), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        >>> images = np.zeros((5, 32, 32, 3), np.uint8)
+        >>> ImageFeatures(network).fit_transform(images).shape
+        (5, 4)
     """
-    if dtype not in _KINDS:
-        raise ValueError(f"dtype must be torch.float32 or torch.float16; got {dtype}.")
-    facts = {
-        "weights": weights_hash or _hash_weights(backbone),
-        "network": hashlib.sha256(str(backbone).encode()).hexdigest(),
-        "pictures": samples.sources(),
-        "size": samples.size,
-        "normalisation": samples.normalisation._asdict(),
-        "dtype": _KINDS[dtype],
-    }
-    name = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-    path, notes = Path(folder) / f"{name}.npy", Path(folder) / f"{name}.json"
-    if not (path.exists() and notes.exists()):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(samples, backbone, path, dtype, on_batch)
-        skipped = {str(row): reason for row, reason in sorted(samples.skipped.items())}
-        write_atomically(notes, json.dumps(facts | {"skipped": skipped}, indent=1))
-    for row, reason in json.loads(notes.read_bytes())["skipped"].items():
-        if samples.on_error == "raise":
-            raise ValueError(f"row {row}: {reason} Or pass on_error='skip' to go on without it.")
-        samples.skipped[int(row)] = reason
-    # Copy on write: torch wants memory it may write to, the file stays as it is.
-    return DenseRows(torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False)).float())
+
+    network_: nn.Module
+    image_size_: int
+    normalization_: Normalization
+    weights_sha256_: str | None
+    n_features_out_: int
+
+    def __init__(
+        self,
+        network: str | nn.Module = "efficientnet-lite0",
+        *,
+        weights: str | os.PathLike[str] | None = "auto",
+        image_size: int | None = None,
+        on_error: str = "raise",
+        workers: int = 0,
+        cache: str | os.PathLike[str] | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.network = network
+        self.weights = weights
+        self.image_size = image_size
+        self.on_error = on_error
+        self.workers = workers
+        self.cache = cache
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Load the network; no image is opened and nothing is learned.
+
+        Args:
+            X: n paths, or a uint8 array (n, height, width, 3).
+            y: Ignored.
+        """
+        check_image_parameters(self)
+        check_images(X)
+        with seeded(0, NETWORK_STREAM, torch.device("cpu")):
+            return self.adopt(*make_image_network(self.network, self.weights, self.image_size, X))
+
+    def adopt(self, network: nn.Module, how: ImageInput, n_features: int) -> Self:
+        """Be fitted with a network that is already made, what it takes, and the width of its features."""
+        self.network_, self.n_features_out_ = network.eval(), n_features
+        self.image_size_, self.normalization_, self.weights_sha256_ = how
+        return self
+
+    def transform(self, X: Any, *, on_images: OnImages | None = None) -> Floats:
+        """Features (n, d), float32; NaN for images that can not be read where `on_error` is "skip".
+
+        Args:
+            X: n paths, or a uint8 array (n, height, width, 3).
+            on_images: Called with what is being done, how many images are done, and how many there are.
+        """
+        return self.extract(X, on_images)[0]
+
+    def extract(self, X: Any, on_images: OnImages | None = None) -> tuple[Floats, dict[int, str]]:
+        """Features as by `transform`, and the rows that could not be read with the reason."""
+        check_is_fitted(self)
+        check_image_parameters(self)
+        how = ImageInput(self.image_size_, self.normalization_, self.weights_sha256_)
+        images = open_images(X, how, int(self.workers), self.on_error, on_images)
+        features = self._compute(images, on_images) if self.cache is None else self._look_up(images, on_images)
+        judge_unreadable(images, images.skipped, self.on_error)
+        return features, images.skipped
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_features_out_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        tags.no_validation = True
+        return tags
+
+    def _compute(self, images: ImageFiles | ImageTensors, on_images: OnImages | None) -> Floats:
+        device = choose_device(str(self.device))
+        features = run_network(self.network_, images, device, "computing features, image", on_images)
+        self.network_.cpu()
+        wrong = np.flatnonzero(~np.isfinite(features).all(1))
+        wrong = wrong[~np.isin(wrong, list(images.skipped))]
+        if len(wrong):
+            raise ValueError(f"the features must be finite; those of row {wrong[0]} are not. Check the weights.")
+        return features
+
+    def _look_up(self, images: ImageFiles | ImageTensors, on_images: OnImages | None) -> Floats:
+        """The features from the folder `cache`, where they are put the first time.
+
+        The file is named by a hash of the weights, the structure of the network, the images, their size and
+        normalization: if one of these changes, features are computed again.
+        """
+        facts = {
+            "weights": self.weights_sha256_ or _hash_weights(self.network_),
+            "network": hashlib.sha256(str(self.network_).encode()).hexdigest(),
+            "images": images.sources(),
+            "size": images.size,
+            "normalization": images.normalization._asdict(),
+        }
+        folder, name = Path(self.cache or ""), hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        path, notes = folder / f"{name}.npy", folder / f"{name}.json"
+        if not (path.exists() and notes.exists()):
+            folder.mkdir(parents=True, exist_ok=True)
+            check_room(folder, 4 * len(images) * self.n_features_out_, "features")
+            features = self._compute(images, on_images)
+            if len(images.skipped) == len(images):  # nothing worth keeping
+                return features
+            with replacing(path) as handle:
+                np.save(handle, features)
+        keep_notes(notes, images.skipped, facts)
+        # Copy on write: torch needs memory it may write to, and the file must not change.
+        kept: Floats = np.load(path, mmap_mode="c", allow_pickle=False)
+        return kept
 
 
-def _hash_weights(backbone: nn.Module) -> str:
+def run_network(
+    network: nn.Module,
+    images: ImageFiles | ImageTensors,
+    device: torch.device,
+    what: str = "",
+    on_images: OnImages | None = None,
+) -> Floats:
+    """Outputs of a network in evaluation mode, (n, width); NaN for images that can not be read."""
+    network = network.to(device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+    n, done = len(images), 0
+    if device.type == "cpu":
+        images.pass_rows = min(images.pass_rows, _PASS_ON_CPU)
+
+    def output(rows: Tensor) -> Tensor:
+        nonlocal done
+        result: Tensor = network(rows.contiguous(memory_format=torch.channels_last))
+        done += len(rows)
+        if on_images is not None:
+            on_images(what, min(done, n), n)
+        return result.float()
+
+    outputs: Floats = run_in_steps(output, images.to(device), device).cpu().numpy()
+    outputs[sorted(images.skipped)] = np.nan
+    return outputs
+
+
+def _hash_weights(network: nn.Module) -> str:
     digest = hashlib.sha256()
-    for name, tensor in backbone.state_dict().items():
+    for name, tensor in network.state_dict().items():
         digest.update(repr((name, tuple(tensor.shape), str(tensor.dtype))).encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-@torch.no_grad()
-def _write(
-    samples: ImageFiles | ImageTensors,
-    backbone: nn.Module,
-    path: Path,
-    dtype: torch.dtype,
-    on_batch: Callable[[int], None] | None,
-) -> None:
-    device = next((tensor.device for tensor in backbone.state_dict().values()), torch.device("cpu"))
-    n, size, was_training = len(samples), samples.pass_rows, backbone.training
-    backbone.eval()
-    done = width = 0
-    try:
-        with replacing(path) as handle:
-            for index, (rows,) in samples.to(device).batches(torch.arange(n), size, 0):
-                features = _checked(backbone(rows.contiguous(memory_format=torch.channels_last)), len(index))
-                if not width:
-                    width = features.shape[1]
-                    _check_room(path.parent, n * width * dtype.itemsize)
-                    header = {"descr": _KINDS[dtype], "fortran_order": False, "shape": (n, width)}
-                    np.lib.format.write_array_header_1_0(handle, header)
-                # Up to the end of this step; what is missing since the last one was skipped.
-                end = min(n, (int(index[0]) // size + 1) * size)
-                block = torch.zeros(end - done, width, dtype=dtype)
-                block[index.cpu() - done] = features.to("cpu", dtype)
-                handle.write(block.numpy().data)
-                done = end
-                if on_batch is not None:
-                    on_batch(done)
-            if not width:
-                raise ValueError(f"some pictures must be readable; all {n} were skipped. See samples.skipped.")
-            handle.write(bytes((n - done) * width * dtype.itemsize))
-    finally:
-        backbone.train(was_training)
-
-
-def _checked(features: Tensor, n_rows: int) -> Tensor:
-    if features.ndim != 2 or len(features) != n_rows:
-        raise ValueError(
-            f"the backbone must give one row of features per picture, (B, d); it gave {tuple(features.shape)} for "
-            f"{n_rows} pictures. Make it with maps=False."
-        )
-    if not features.isfinite().all():
-        raise ValueError("the features must be finite; some are not. Check the weights of the backbone.")
-    return features
-
-
-def _check_room(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise OSError(
-            f"the features need {needed / 2**30:.1f} GiB; {folder} has {free / 2**30:.1f} GiB left. Give another "
-            "folder, or dtype=torch.float16."
-        )

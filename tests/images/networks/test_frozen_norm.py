@@ -1,4 +1,4 @@
-"""Batch normalisation that stands still."""
+"""Batch normalization that stands still."""
 
 import copy
 

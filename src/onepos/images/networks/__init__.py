@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
+from onepos.images.networks.backbones import BACKBONES, ImageBackbone, make_image_backbone
 from onepos.images.networks.efficientnet_lite import EfficientNetLite0
-from onepos.images.networks.frozen_norm import freeze_batch_norm
-from onepos.images.networks.image_backbones import (
-    BACKBONES,
-    ImageBackbone,
-    make_image_backbone,
-    n_image_features,
-)
-from onepos.images.networks.normalisation import IMAGENET, LITE, UNIT, Normalisation
+from onepos.images.networks.layers import IMAGENET, LITE, UNIT, Normalization, freeze_batch_norm
 from onepos.images.networks.resnet import ResNet, resnet18, resnet34, resnet50, resnet101
 from onepos.images.networks.weights import load_weights
 
@@ -21,12 +15,11 @@ __all__ = [
     "UNIT",
     "EfficientNetLite0",
     "ImageBackbone",
-    "Normalisation",
+    "Normalization",
     "ResNet",
     "freeze_batch_norm",
     "load_weights",
     "make_image_backbone",
-    "n_image_features",
     "resnet18",
     "resnet34",
     "resnet50",

@@ -19,7 +19,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onepos.images.networks.initialisation import initialise_convolutions
+from onepos.images.networks.layers import initialize_convolutions
 
 # Blocks, kernel, stride of the first block, expansion, width.
 _STAGES = (
@@ -36,7 +36,7 @@ _STAGES = (
 class EfficientNetLite0(nn.Module):
     """Images (B, 3, H, W) → features (B, 1280), or maps (B, 1280, H/32, W/32), H/32 rounded up.
 
-    There is no classifier: a method brings its own head. The classifier `_fc` of a weight file is left unread.
+    There is no classifier: the head belongs to the method. The classifier `_fc` of a weight file is left unread.
 
     Args:
         maps: Give the maps before pooling instead of their mean.
@@ -57,10 +57,10 @@ class EfficientNetLite0(nn.Module):
         self._blocks = nn.Sequential(*blocks)
         self._conv_head = nn.Conv2d(n_in, 1280, 1, bias=False)
         self._bn1 = _norm(1280)
-        initialise_convolutions(self)
+        initialize_convolutions(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of normalised images."""
+        """Features of normalized images."""
         x = F.relu6(self._bn0(self._conv_stem(images)), inplace=True)
         x = F.relu6(self._bn1(self._conv_head(self._blocks(x))), inplace=True)
         return x if self.maps else x.mean((2, 3))

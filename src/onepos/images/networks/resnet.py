@@ -10,12 +10,13 @@ References:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from onepos.images.networks.initialisation import initialise_convolutions
+from onepos.images.networks.layers import initialize_convolutions
 
 
 class BasicBlock(nn.Module):
@@ -64,7 +65,7 @@ class Bottleneck(nn.Module):
 class ResNet(nn.Module):
     """Images (B, 3, H, W) → features (B, d), or maps (B, d, H/32, W/32); d is 512 or 2048.
 
-    There is no classifier: a method brings its own head. The classifier `fc` of a weight file is left unread.
+    There is no classifier: the head belongs to the method. The classifier `fc` of a weight file is left unread.
 
     Args:
         block: BasicBlock or Bottleneck.
@@ -84,34 +85,14 @@ class ResNet(nn.Module):
         self.layer2 = _stage(block, 64 * n, 128, depths[1], stride=2)
         self.layer3 = _stage(block, 128 * n, 256, depths[2], stride=2)
         self.layer4 = _stage(block, 256 * n, 512, depths[3], stride=2)
-        initialise_convolutions(self)
+        initialize_convolutions(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of normalised images."""
+        """Features of normalized images."""
         x: Tensor = F.relu(self.bn1(self.conv1(images)), inplace=True)
         x = F.max_pool2d(x, 3, stride=2, padding=1)
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         return x if self.maps else x.mean((2, 3))
-
-
-def resnet18(*, maps: bool = False) -> ResNet:
-    """ResNet-18, 512 features."""
-    return ResNet(BasicBlock, (2, 2, 2, 2), maps=maps)
-
-
-def resnet34(*, maps: bool = False) -> ResNet:
-    """ResNet-34, 512 features."""
-    return ResNet(BasicBlock, (3, 4, 6, 3), maps=maps)
-
-
-def resnet50(*, maps: bool = False) -> ResNet:
-    """ResNet-50, 2048 features: the backbone of the papers."""
-    return ResNet(Bottleneck, (3, 4, 6, 3), maps=maps)
-
-
-def resnet101(*, maps: bool = False) -> ResNet:
-    """ResNet-101, 2048 features."""
-    return ResNet(Bottleneck, (3, 4, 23, 3), maps=maps)
 
 
 def _stage(block: type[BasicBlock | Bottleneck], n_in: int, width: int, depth: int, stride: int) -> nn.Sequential:
@@ -124,3 +105,9 @@ def _shortcut(n_in: int, n_out: int, stride: int) -> nn.Sequential | None:
     if stride == 1 and n_in == n_out:
         return None
     return nn.Sequential(nn.Conv2d(n_in, n_out, 1, stride, bias=False), nn.BatchNorm2d(n_out))
+
+
+resnet18 = partial(ResNet, BasicBlock, (2, 2, 2, 2))
+resnet34 = partial(ResNet, BasicBlock, (3, 4, 6, 3))
+resnet50 = partial(ResNet, Bottleneck, (3, 4, 6, 3))
+resnet101 = partial(ResNet, Bottleneck, (3, 4, 23, 3))

@@ -1,4 +1,4 @@
-"""Weight files: plain tensors in, nothing executed, and a sentence where file and network do not fit."""
+"""Weight files: they hold plain tensors, and no code in them is run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 
-def load_weights(module: nn.Module, file: str | os.PathLike[str]) -> str:
+def load_weights(module: nn.Module, file: str | os.PathLike[str], checksum: str = "") -> str:
     """Load a weight file into a module, whole or not at all.
 
     The file holds a state dict, or `{"state_dict": …}` around one; a prefix `module.` on all keys (from
@@ -25,6 +25,7 @@ def load_weights(module: nn.Module, file: str | os.PathLike[str]) -> str:
     Args:
         module: Receives the weights; its own dtype and device stay.
         file: A .pth, .pt or .safetensors file.
+        checksum: The first digits of its SHA-256, where they are known.
 
     Returns:
         The SHA-256 of the file.
@@ -34,16 +35,18 @@ def load_weights(module: nn.Module, file: str | os.PathLike[str]) -> str:
         raise FileNotFoundError(f"weights must be a file; there is none at {path}. Check the path.")
     with path.open("rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        if not digest.startswith(checksum):
+            raise ValueError(f"{path} must have a checksum beginning {checksum}; it has {digest[:8]}…. Get it again.")
         handle.seek(0)
         content = _read(handle, path)
     found = _state_dict(content, path)
     unused = getattr(module, "unused_keys", ())
     found = {key: tensor for key, tensor in found.items() if key not in unused}
-    wanted = module.state_dict()
-    for key in wanted.keys() - found.keys():
+    expected = module.state_dict()
+    for key in expected.keys() - found.keys():
         if key.endswith("num_batches_tracked"):
-            found[key] = wanted[key]
-    _check_fit(found, wanted, f"{path.name} must hold the {len(wanted)} tensors of {type(module).__name__}")
+            found[key] = expected[key]
+    _check_fit(found, expected, f"{path.name} must hold the {len(expected)} tensors of {type(module).__name__}")
     module.load_state_dict(found)
     return digest
 
@@ -91,15 +94,15 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): tensor for key, tensor in content.items()}
 
 
-def _check_fit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], rule: str) -> None:
+def _check_fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], rule: str) -> None:
     shapes = [
         f"{key!r} is {tuple(found[key].shape)} and should be {tuple(tensor.shape)}"
-        for key, tensor in wanted.items()
+        for key, tensor in expected.items()
         if key in found and found[key].shape != tensor.shape
     ]
     faults = {
-        "missing": [repr(key) for key in wanted if key not in found],
-        "unexpected": [repr(key) for key in found if key not in wanted],
+        "missing": [repr(key) for key in expected if key not in found],
+        "unexpected": [repr(key) for key in found if key not in expected],
         "of another shape": shapes,
     }
     if any(faults.values()):

@@ -20,7 +20,7 @@ UNKNOWN = 255
 def read_cub(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
     """Read CUB-200-2011 as the published single-positive benchmark does.
 
-    A label is an attribute that the annotator saw (`is_present`), however sure he was. Images and attributes are in
+    A label is an attribute with `is_present`, whatever its certainty. Images and attributes are in
     the order of their lists.
 
     Args:
@@ -50,7 +50,7 @@ def read_cub(root: str | os.PathLike[str], *, strict: bool = True, check_files: 
 
 
 def _find_attributes(folder: Path) -> Path:
-    """attributes.txt lies beside the folder in the official archive, in `attributes` or the folder itself in others."""
+    """attributes.txt is beside the folder in the official archive, in `attributes` or the folder itself in others."""
     for path in (folder / "attributes.txt", folder.parent / "attributes.txt", folder / "attributes" / "attributes.txt"):
         if path.is_file():
             return path

@@ -1,4 +1,4 @@
-"""A folder per class, the habit of ImageNet: one label per picture, which is single-positive data as it is."""
+"""A folder per class, as in ImageNet: one label per image, which is single-positive data."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PARTS = ("train", "val", "test")
 
 
 def read_folders(root: str | os.PathLike[str]) -> ImageDataset:
-    """Read `root/<class>/…/<picture>`, or `root/{train,val,test}/<class>/…` where the folders are named so.
+    """Read `root/<class>/…/<image>`, or `root/{train,val,test}/<class>/…` where the folders are named so.
 
-    Classes are in alphabetical order, and so are the pictures of each. `Y` and `observed` are the same: the folder is
+    Classes are in alphabetical order, and so are the images of each. `Y` and `observed` are the same: the folder is
     the one label that is known to be positive, of the others nothing is known. Hidden files and folders are left out.
 
     Args:
@@ -28,8 +28,8 @@ def read_folders(root: str | os.PathLike[str]) -> ImageDataset:
     is_parted = "train" in found and set(found) <= set(PARTS)
     parts = {part: _list_classes(folder, part) for part in PARTS if part in found} if is_parted else None
     listed = parts or {"all": _list_classes(folder, "")}
-    classes = sorted({name for pictures in listed.values() for name in pictures})
-    content = {part: _label(pictures, classes) for part, pictures in listed.items()}
+    classes = sorted({name for images in listed.values() for name in images})
+    content = {part: _label(images, classes) for part, images in listed.items()}
     data = join_parts(folder.resolve().name, folder, content, classes, "a folder per class")
     return replace(data, splits=data.splits if parts else None, observed=data.Y)
 
@@ -41,38 +41,38 @@ def _subfolders(folder: Path) -> list[str]:
 
 
 def _list_classes(root: Path, part: str) -> dict[str, list[str]]:
-    """Class → pictures, relative to the root."""
+    """Class → images, relative to the root."""
     folder = root / part
-    stray = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and _is_picture(entry.name))
+    stray = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and _is_image(entry.name))
     if stray:
-        raise ValueError(f"every picture must lie in the folder of its class; {folder / stray[0]} does not. Move it.")
-    classes = {name: _list_pictures(root, folder / name) for name in _subfolders(folder)}
+        raise ValueError(f"every image must be in the folder of its class; {folder / stray[0]} does not. Move it.")
+    classes = {name: _list_images(root, folder / name) for name in _subfolders(folder)}
     if not classes:
         raise ValueError(f"{folder} must hold a folder per class; it holds none. Check the path.")
-    for name, pictures in classes.items():
-        if not pictures:
+    for name, images in classes.items():
+        if not images:
             raise ValueError(
-                f"the folder of a class must hold pictures ({', '.join(SUFFIXES)}); {folder / name} holds none. Remove "
-                "the folder or add pictures."
+                f"the folder of a class must hold images ({', '.join(SUFFIXES)}); {folder / name} holds none. Remove "
+                "the folder or add images."
             )
     return classes
 
 
-def _list_pictures(root: Path, folder: Path) -> list[str]:
+def _list_images(root: Path, folder: Path) -> list[str]:
     found = []
     for where, inner, names in os.walk(folder, followlinks=True):
         inner[:] = [name for name in inner if not name.startswith(".")]
-        found += [Path(where, name).relative_to(root).as_posix() for name in names if _is_picture(name)]
+        found += [Path(where, name).relative_to(root).as_posix() for name in names if _is_image(name)]
     return sorted(found)
 
 
-def _is_picture(name: str) -> bool:
+def _is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
-def _label(pictures: dict[str, list[str]], classes: list[str]) -> tuple[list[str], np.ndarray]:
+def _label(images: dict[str, list[str]], classes: list[str]) -> tuple[list[str], np.ndarray]:
     column_of = {name: column for column, name in enumerate(classes)}
-    columns = [column_of[name] for name, mine in pictures.items() for _ in mine]
+    columns = [column_of[name] for name, mine in images.items() for _ in mine]
     Y = np.zeros((len(columns), len(classes)), np.uint8)
     Y[np.arange(len(columns)), columns] = 1
-    return [path for mine in pictures.values() for path in mine], Y
+    return [path for mine in images.values() for path in mine], Y

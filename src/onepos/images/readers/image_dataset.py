@@ -15,7 +15,7 @@ from onepos.datasets.dataset import Labels, Rows, as_rows, check_indicator, chec
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImageDataset:
-    """Where the pictures of a data set lie and their full labels; no picture is opened here.
+    """The paths of the images of a data set, and their full labels; no image is opened here.
 
     Args:
         name: Short name, used for file names and tables.
@@ -26,11 +26,11 @@ class ImageDataset:
         label_names: One name per column of Y, no two alike.
         splits: Row numbers per part ("train", "val", "test") as the source ships them; no row in two parts.
         source: Where the data came from.
-        observed: The labels that were seen, (n, c), a subset of Y, where the source is single-positive itself or
+        observed: The observed labels, (n, c), a subset of Y, where the source is single-positive itself or
             ships a draw.
 
     Raises:
-        ValueError: When one of the statements above does not hold; the text says where.
+        ValueError: When one of the statements above does not hold; the text names the place.
     """
 
     name: str
@@ -63,7 +63,7 @@ class ImageDataset:
 
     @property
     def n_samples(self) -> int:
-        """Number of pictures."""
+        """Number of images."""
         return int(self.Y.shape[0])
 
     @property
@@ -107,7 +107,7 @@ class ImageDataset:
         )
 
     def without_unlabelled(self) -> ImageDataset:
-        """Drop the rows that have no positive label; such rows can not show one."""
+        """Drop the rows that have no positive label; no positive can be drawn from them."""
         labelled = self.Y.any(axis=1)
         return self if labelled.all() else self.take(labelled)
 
@@ -147,7 +147,7 @@ def join_parts(
     label_names: Sequence[str],
     source: str,
 ) -> ImageDataset:
-    """Put the (paths, Y) of the parts below each other; `splits` says which rows are whose."""
+    """Put the (paths, Y) of the parts below each other; `splits` holds the rows of each."""
     lengths = [len(paths) for paths, _ in parts.values()]
     ends = np.cumsum([0, *lengths])
     return ImageDataset(
@@ -166,6 +166,6 @@ def _check_different(paths: Sequence[str]) -> None:
     for row, path in enumerate(paths):
         if first.setdefault(path, row) != row:
             raise ValueError(
-                f"a picture must have one row only; rows {first[path]} and {row} are both {path}. "
+                f"an image must have one row only; rows {first[path]} and {row} are both {path}. "
                 "Put all its labels into one row."
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from itertools import islice
 from pathlib import Path
 
 from onepos.datasets.files import check_file, naming
@@ -26,28 +27,22 @@ def read_image_table(
         path: `.csv` (comma or semicolon) or `.tsv`, UTF-8, first line: column names.
         image: Column of the paths; they start from the folder of the table unless they are absolute.
         label: Column of the label; an empty cell means that no label is known to be positive.
-        separator: What stands between several labels of one cell. Without it there is one label per picture, and
+        separator: Text between several labels of one cell. Without it there is one label per image, and
             `observed` is set.
-        check_files: Whether every picture must be there.
+        check_files: Whether every image must be there.
     """
     table = check_file(Path(path))
     lines, paths, cells = [], [], []
-    with naming(table, "Save it as UTF-8 text."), table.open(encoding="utf-8-sig", newline="") as handle:
-        header = handle.readline()
-        delimiter = next((mark for mark in ("\t", ",", ";") if mark in header), ",")
-        handle.seek(0)
-        reader = csv.reader(handle, delimiter=delimiter)
-        columns = next(reader, [])
+    with naming(table, "Save it as UTF-8 text."):
+        columns, rows = read_cells(table)
         place, value = (_find(table, columns, name) for name in (image, label))
-        for row in reader:
-            if not row:
-                continue
+        for line, row in rows:
             if len(row) != len(columns) or not row[place].strip():
                 raise ValueError(
-                    f"{table.name}, line {reader.line_num}: a row must hold {len(columns)} cells and a path; it is "
-                    f"'{delimiter.join(row)[:60]}'. Correct the line, or get the file again if it was cut off."
+                    f"{table.name}, line {line}: a row must hold {len(columns)} cells and a path; it is "
+                    f"'{','.join(row)[:60]}'. Correct the line, or get the file again if it was cut off."
                 )
-            lines.append(reader.line_num)
+            lines.append(line)
             paths.append(row[place].strip().replace("\\", "/"))
             cells.append(row[value])
         if not paths:
@@ -65,6 +60,21 @@ def read_image_table(
             source=table.name,
             observed=Y if separator is None else None,
         )
+
+
+def read_cells(
+    table: str | os.PathLike[str], n_rows: int | None = None, errors: str = "strict"
+) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header of a table, and its first rows or all, without blank ones, with their line numbers.
+
+    `errors` is what text that is not UTF-8 does, as in `open`.
+    """
+    with open(table, encoding="utf-8-sig", newline="", errors=errors) as handle:
+        header = handle.readline()
+        handle.seek(0)
+        reader = csv.reader(handle, delimiter=next((mark for mark in "\t,;" if mark in header), ","))
+        columns = next(reader, [])
+        return columns, list(islice(((reader.line_num, row) for row in reader if row), n_rows))
 
 
 def _find(table: Path, columns: list[str], name: str) -> int:

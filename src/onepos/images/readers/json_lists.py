@@ -75,7 +75,7 @@ class _Text:
                 return ""
 
     def skip_if(self, mark: str) -> bool:
-        """Whether the next character is `mark`, which is then behind us."""
+        """Whether the next character is `mark`, which is then skipped."""
         if self.peek() != mark:
             return False
         self.place += 1

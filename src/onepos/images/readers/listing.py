@@ -1,4 +1,4 @@
-"""What the readers of picture lists share: numbered lines, files that must be there, counts that must be right."""
+"""What the readers of image lists share: numbered lines, files that must be there, counts that must be right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def bad_line(path: Path, number: int, must: str, found: str, advice: str = "Get the file again.") -> ValueError:
-    """An error that says which line of a list is wrong."""
+    """An error that names which line of a list is wrong."""
     return ValueError(f"{path.name}, line {number}: {must}; it is '{found[:60]}'. {advice}")
 
 
@@ -35,14 +35,14 @@ def find_root(root: str | os.PathLike[str], inside: str, folders: Sequence[str],
 
 
 def check_images(root: Path, paths: Sequence[str], list_name: str, unit: str, places: Sequence[int]) -> None:
-    """Say which picture of a list is missing; each folder is listed once instead of asking for every file.
+    """Raise an error that names the first missing image of a list; each folder is listed once.
 
     Args:
         root: Folder the paths start from.
-        paths: The pictures, relative to it.
+        paths: The images, relative to it.
         list_name: The file that names them.
         unit: What `places` counts, for example "line".
-        places: Where in that file each path stands.
+        places: Where in that file each path is.
     """
     present: dict[str, set[str]] = {}
     missing = []
@@ -67,7 +67,7 @@ def check_counts(
     expected: Mapping[str, int],
     variants: Mapping[tuple[int, ...], str],
 ) -> None:
-    """Say which variant of a data set this is, if not the published one.
+    """Raise an error that names the variant of a data set, if it is not the published one.
 
     Args:
         name: The data set.

@@ -1,11 +1,14 @@
-"""Loading pictures with their labels by the name of the data set."""
+"""Images by the name of their data set, and the published split and draw of the image benchmarks."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from onepos.datasets.labels import suggest
 from onepos.datasets.loading import data_root
@@ -13,13 +16,15 @@ from onepos.images.readers.coco import read_coco
 from onepos.images.readers.cub import read_cub
 from onepos.images.readers.image_dataset import ImageDataset
 from onepos.images.readers.nuswide import read_nuswide
-from onepos.images.readers.voc import read_voc
-from onepos.images.readers.voc_archive import read_voc_archive
+from onepos.images.readers.voc import read_voc, read_voc_archive
+from onepos.protocol import cole_split, draw_single_positive
+
+_PUBLISHED_SEED = 1200
 
 
 def _read_small_voc(folder: Path) -> ImageDataset:
     files = folder / "voc2012_labels.npz", folder / "voc2012_128px.zip"
-    return read_voc_archive(*files, picture_cache() / "voc-128px")
+    return read_voc_archive(*files, image_cache() / "voc-128px")
 
 
 def _in_own_folder(read: Callable[[Path], ImageDataset], name: str, folder: Path) -> ImageDataset:
@@ -33,28 +38,55 @@ IMAGE_SETS: dict[str, Callable[[Path], ImageDataset]] = {
     "cub": partial(_in_own_folder, read_cub, "cub"),
     "voc-128px": _read_small_voc,
 }
-"""By name: folder of pictures → data set."""
+"""By name: folder of images → data set."""
 
 
-def picture_cache() -> Path:
-    """Where pictures that were unpacked or decoded are kept: `$ONEPOS_CACHE`, else `~/.cache/onepos/pictures`."""
-    return Path(os.environ.get("ONEPOS_CACHE") or Path.home() / ".cache" / "onepos" / "pictures").expanduser()
+def image_cache() -> Path:
+    """Where images that were unpacked or decoded are kept: `$ONEPOS_CACHE`, else `~/.cache/onepos/images`."""
+    return Path(os.environ.get("ONEPOS_CACHE") or Path.home() / ".cache" / "onepos" / "images").expanduser()
 
 
 def load_images(name: str, root: str | Path | None = None) -> ImageDataset:
-    """Load the list of pictures of a data set by name; never touches the network.
+    """Load the list of images of a data set by name; never touches the network.
 
     Args:
-        name: A key of `IMAGE_SETS`. In the official layouts the pictures lie in `<root>/images/<name>`, or in
+        name: A key of `IMAGE_SETS`. In the official layouts the images are in `<root>/images/<name>`, or in
             `<root>/images` itself.
         root: Data folder, see `data_root`.
     """
     if name not in IMAGE_SETS:
-        raise ValueError(f"unknown data set of pictures '{name}'; {suggest(name, list(IMAGE_SETS))}")
+        raise ValueError(f"unknown data set of images '{name}'; {suggest(name, list(IMAGE_SETS))}")
     folder = data_root(root) / "images"
     try:
         return IMAGE_SETS[name](folder)
     except FileNotFoundError as error:
         raise FileNotFoundError(
-            f"{error} {name} is looked for in {folder}; $ONEPOS_DATA says where data lie."
+            f"{error} {name} is looked for in {folder}; set $ONEPOS_DATA to the folder of the data."
         ) from error
+
+
+def with_published_protocol(data: ImageDataset) -> ImageDataset:
+    """The data with the split and the single positives that all published image results share.
+
+    A fifth of the official train rows becomes "val"; the single positives are drawn from the train and the test rows
+    separately, each with a fresh generator, before that split. Rows without a positive get none.
+
+    Args:
+        data: With the parts "train" and "test" in `splits`, rows and classes in the order of their reader.
+
+    References:
+        Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic: Multi-label learning from single positive labels, CVPR 2021.
+    """
+    if data.splits is None or set(data.splits) != {"train", "test"}:
+        found = ", ".join(data.splits or ()) or "none"
+        raise ValueError(
+            f"the published split divides the parts train and test; {data.name} has {found}. Use onepos.protocol.split "
+            "for other data."
+        )
+    observed = np.zeros_like(data.Y)
+    for rows in data.splits.values():
+        observed[rows] = draw_single_positive(data.Y[rows], _PUBLISHED_SEED, how="cole")
+    official = data.splits["train"]
+    parts = cole_split(len(official), _PUBLISHED_SEED)
+    splits = {"train": official[parts.train], "val": official[parts.val], "test": data.splits["test"]}
+    return replace(data, splits=splits, observed=observed)

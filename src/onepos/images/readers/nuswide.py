@@ -1,4 +1,4 @@
-"""NUS-WIDE with its 81 concepts, in the three layouts in which it goes around."""
+"""NUS-WIDE with its 81 concepts, in three layouts."""
 
 from __future__ import annotations
 

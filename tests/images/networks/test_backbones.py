@@ -10,7 +10,8 @@ import torch
 from published_structures import seeded_images
 from torch import nn
 
-from onepos.images.networks import BACKBONES, IMAGENET, Normalisation, make_image_backbone, n_image_features
+from onepos.images.networks import BACKBONES, IMAGENET, Normalization, make_image_backbone
+from onepos.training.backbones import n_outputs
 
 KINDS = ["resnet18", "efficientnet-lite0"]
 
@@ -28,15 +29,15 @@ def network(made):
 
 @pytest.mark.parametrize(("name", "maps"), [(KINDS[0], True), (KINDS[1], True), (KINDS[1], False)])
 def test_widths_are_those_of_the_table(name, maps):
-    backbone, normalisation, digest = make_image_backbone(name, maps=maps)
-    assert n_image_features(backbone, 33, maps=maps) == BACKBONES[name].n_features
+    backbone, normalization, digest = make_image_backbone(name, maps=maps)
+    assert n_outputs(backbone, torch.zeros(2, 3, 33, 33), maps=maps) == BACKBONES[name].n_features
     assert backbone.training
-    assert normalisation == BACKBONES[name].normalisation
+    assert normalization == BACKBONES[name].normalization
     assert digest is None
 
 
 def test_gradients_reach_every_parameter(network):
-    """In evaluation mode: in training the next normalisation by the batch cancels some shifts exactly."""
+    """In evaluation mode: in training the next normalization by the batch cancels some shifts exactly."""
     network.eval()(seeded_images(32, 32)).square().sum().backward()
     for name, parameter in network.named_parameters():
         assert parameter.grad.isfinite().all(), name
@@ -62,9 +63,9 @@ def test_channels_last(network):
     torch.testing.assert_close(maps, expected, rtol=1e-4, atol=1e-5 * expected.max().item())
 
 
-def test_normalisation():
+def test_normalization():
     images = (torch.tensor([0, 127, 255]) / 255).view(1, 3, 1, 1).expand(2, 3, 2, 2)
-    lite = BACKBONES["efficientnet-lite0"].normalisation
+    lite = BACKBONES["efficientnet-lite0"].normalization
     assert lite(images)[1, :, 0, 1].tolist() == pytest.approx([-127 / 128, 0, 1], abs=1e-6)
     expected = [(0 - 0.485) / 0.229, (127 / 255 - 0.456) / 0.224, (1 - 0.406) / 0.225]
     assert IMAGENET(images)[0, :, 1, 1].tolist() == pytest.approx(expected, rel=1e-5)
@@ -73,16 +74,16 @@ def test_normalisation():
 
 def test_own_module():
     mine = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    backbone, normalisation, digest = make_image_backbone(mine, frozen_norm=True)
-    assert n_image_features(backbone, 8) == 5
-    assert (normalisation, digest) == (IMAGENET, None)
+    backbone, normalization, digest = make_image_backbone(mine, frozen_norm=True)
+    assert n_outputs(backbone, torch.zeros(2, 3, 8, 8)) == 5
+    assert (normalization, digest) == (IMAGENET, None)
     assert len(list(backbone.parameters())) == 2
     assert len(list(mine.parameters())) == 4
     with torch.no_grad():
         backbone[0].weight.zero_()
     assert mine[0].weight.abs().sum() > 0
-    plain = Normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    assert make_image_backbone(mine, normalisation=plain)[1] == plain
+    plain = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert make_image_backbone(mine, normalization=plain)[1] == plain
 
 
 def test_own_module_with_a_weight_file(tmp_path):
@@ -102,21 +103,21 @@ class Wrapped(nn.Module):
 
 def test_own_modules_that_do_not_fit():
     with pytest.raises(
-        ValueError, match=r"to \(B, width\); it gave a SimpleNamespace for 2 images. Wrap it in a module"
+        ValueError, match=r"to \(B, width\); it gave a SimpleNamespace for 2 inputs. Wrap it in a module"
     ):
-        n_image_features(Wrapped(), 8)
+        n_outputs(Wrapped(), torch.zeros(2, 3, 8, 8))
     with pytest.raises(ValueError, match=r"to \(B, width\); it gave shape \(2, 5, 6, 6\) .* features pooled"):
-        n_image_features(nn.Conv2d(3, 5, 3), 8)
+        n_outputs(nn.Conv2d(3, 5, torch.zeros(2, 3, 3, 3)), 8)
     with pytest.raises(ValueError, match=r"to \(B, width, h, w\); it gave shape \(2, 192\) .* features before pooling"):
-        n_image_features(nn.Flatten(), 8, maps=True)
-    with pytest.raises(ValueError, match=r"must take images \(B, 3, 8, 8\) in single precision"):
-        n_image_features(nn.Conv2d(4, 5, 3), 8)
+        n_outputs(nn.Flatten(), torch.zeros(2, 3, 8, 8), maps=True)
+    with pytest.raises(ValueError, match=r"must take inputs \(B, 3, 8, 8\) in single precision"):
+        n_outputs(nn.Conv2d(4, 5, torch.zeros(2, 3, 3, 3)), 8)
     with pytest.raises(ValueError, match="weights='pretrained' goes with a name; got a module, Flatten"):
         make_image_backbone(nn.Flatten(), "pretrained")
 
 
 def test_unknown_name():
-    with pytest.raises(ValueError, match=r"unknown image backbone 'resnet5'; did you mean 'resnet50'\?"):
+    with pytest.raises(ValueError, match=r"unknown image network 'resnet5'; did you mean 'resnet50'\?"):
         make_image_backbone("resnet5")
     with pytest.raises(ValueError, match=r"choose from resnet18, .*, efficientnet-lite0, or pass a torch module"):
         make_image_backbone("vgg")

@@ -1,13 +1,13 @@
-"""Views of pictures: everything random is drawn here, from a generator on the CPU, for a whole batch at once.
+"""Views of images: everything random is drawn here, from a generator on the CPU, for a whole batch at once.
 
-The same generator gives the same views on every device. Pictures are (B, 3, H, W) with values in [0, 1] until they are
-normalised; the amounts are drawn per picture.
+The same generator gives the same views on every device. Images are (B, 3, H, W) with values in [0, 1] until they are
+normalized; the amounts are drawn per image.
 
-Weak view: flip. Strong view: flip, cutout, two random operations, colour jitter, greyscale.
+Weak view: flip. Strong view: flip, cutout, two random operations, color jitter, grayscale.
 
 Deviation: the published strong view draws its two operations with a package whose policies are its own; here they are
-drawn uniformly from the 14 of RandAugment, each with a uniform strength. The order of the four colour changes is drawn
-once per batch instead of once per picture.
+drawn uniformly from the 14 of RandAugment, each with a uniform strength. The order of the four color changes is drawn
+once per batch instead of once per image.
 
 References:
     Cubuk, Zoph, Shlens, Le: RandAugment, CVPR Workshops 2020.
@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor
 
 from onepos.images import adjustments as adjust
-from onepos.images.networks.normalisation import Normalisation
+from onepos.images.networks.layers import Normalization
 
 
 def to_unit(pixels: Tensor) -> Tensor:
@@ -37,11 +37,11 @@ def carry(values: Tensor, device: torch.device) -> Tensor:
     return pinned.to(device, non_blocking=True)
 
 
-def make_views(pixels: Tensor, n_views: int, normalisation: Normalisation, generator: Generator) -> tuple[Tensor, ...]:
-    """Normalised views of uint8 pictures (B, H, W, 3): a weak one, then strong ones."""
+def make_views(pixels: Tensor, n_views: int, normalization: Normalization, generator: Generator) -> tuple[Tensor, ...]:
+    """Normalised views of uint8 images (B, H, W, 3): a weak one, then strong ones."""
     images = to_unit(pixels)
     views = [weak_view(images, generator), *(strong_view(images, generator) for _ in range(n_views - 1))]
-    return tuple(normalisation(view) for view in views)
+    return tuple(normalization(view) for view in views)
 
 
 def weak_view(images: Tensor, generator: Generator) -> Tensor:
@@ -52,8 +52,8 @@ def weak_view(images: Tensor, generator: Generator) -> Tensor:
 def strong_view(images: Tensor, generator: Generator) -> Tensor:
     """Hard to recognise, yet of the same content."""
     images = cutout(flip(images, generator), generator)
-    images = colour_jitter(rand_augment(images, generator), generator)
-    return greyscale(images, generator)
+    images = color_jitter(rand_augment(images, generator), generator)
+    return grayscale(images, generator)
 
 
 def flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
@@ -61,25 +61,25 @@ def flip(images: Tensor, generator: Generator, p: float = 0.5) -> Tensor:
     return torch.where(_chosen(images, generator, p), images.flip(3), images)
 
 
-def greyscale(images: Tensor, generator: Generator, p: float = 0.2) -> Tensor:
-    """Take the colour out with probability p."""
-    return torch.where(_chosen(images, generator, p), adjust.grey(images), images)
+def grayscale(images: Tensor, generator: Generator, p: float = 0.2) -> Tensor:
+    """Take the color out with probability p."""
+    return torch.where(_chosen(images, generator, p), adjust.gray(images), images)
 
 
 def cutout(images: Tensor, generator: Generator, share: float = 0.5) -> Tensor:
-    """Cover a square of `share` of the side with one random colour; it may reach over the edge."""
+    """Cover a square of `share` of the side with one random color; it may reach over the edge."""
     n, _, height, width = images.shape
     inside = images.new_ones(1, 1, 1, 1, dtype=torch.bool)
     for length, shape in ((height, (1, 1, -1, 1)), (width, (1, 1, 1, -1))):
         side = int(length * share + 0.5)
-        centre = carry(torch.randint(length, (n, 1, 1, 1), generator=generator), images.device)
+        center = carry(torch.randint(length, (n, 1, 1, 1), generator=generator), images.device)
         place = torch.arange(length, device=images.device).view(shape)
-        inside = inside & (place >= centre - side // 2) & (place < centre - side // 2 + side)
-    colour = carry(torch.randint(256, (n, 3, 1, 1), generator=generator), images.device).to(images.dtype) / 255
-    return torch.where(inside, colour, images)
+        inside = inside & (place >= center - side // 2) & (place < center - side // 2 + side)
+    color = carry(torch.randint(256, (n, 3, 1, 1), generator=generator), images.device).to(images.dtype) / 255
+    return torch.where(inside, color, images)
 
 
-def colour_jitter(
+def color_jitter(
     images: Tensor,
     generator: Generator,
     amounts: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1),
@@ -88,16 +88,16 @@ def colour_jitter(
     """With probability p change brightness, contrast and saturation by up to a share, and hue by up to a turn."""
     chosen = _chosen(images, generator, p)
     changes = (adjust.brightness, adjust.contrast, adjust.saturation, adjust.hue)
-    centres = (1.0, 1.0, 1.0, 0.0)
+    centers = (1.0, 1.0, 1.0, 0.0)
     jittered = images
     for k in torch.randperm(len(changes), generator=generator).tolist():
-        amount = centres[k] + amounts[k] * (2 * torch.rand(len(images), generator=generator) - 1)
+        amount = centers[k] + amounts[k] * (2 * torch.rand(len(images), generator=generator) - 1)
         jittered = changes[k](jittered, carry(amount, images.device).to(images.dtype))
     return torch.where(chosen, jittered, images)
 
 
 def rand_augment(images: Tensor, generator: Generator, n_operations: int = 2) -> Tensor:
-    """Apply `n_operations` drawn from `OPERATIONS`, each with its own strength, to every picture."""
+    """Apply `n_operations` drawn from `OPERATIONS`, each with its own strength, to every image."""
     for _ in range(n_operations):
         which = torch.randint(len(OPERATIONS), (len(images),), generator=generator)
         # Uniform in [-1, 1]: how strong, and in which direction where there are two.
@@ -114,7 +114,7 @@ def rand_augment(images: Tensor, generator: Generator, n_operations: int = 2) ->
 
 Operation = Callable[[Tensor, Tensor], Tensor]
 
-# Strength s in [-1, 1] → picture; the ranges are those of RandAugment.
+# Strength s in [-1, 1] → image; the ranges are those of RandAugment.
 OPERATIONS: dict[str, Operation] = {
     "identity": lambda x, s: x,
     "autocontrast": lambda x, s: adjust.autocontrast(x),
