@@ -29,9 +29,9 @@ class EMAPL(Method):
     """Entropy maximisation with asymmetric pseudo-labelling: only negatives are ever named.
 
     After each of the epochs max(1, warmup), …, T − 1 of T, the ⌊proportion·U_j/(T − warmup)⌋ unannotated rows with the
-    lowest scores of label j get their score as a soft negative label, ties in row order; U_j is the number of rows where
-    label j is not observed. With warmup=0 there are T − 1 rounds, which label the share proportion·(T − 1)/T in all. (The
-    published code adds a round after the last epoch, which changes nothing; it is left out.)
+    lowest scores of label j get their score as a soft negative label, ties in row order; U_j is the number of rows
+    where label j is not observed. With warmup=0 there are T − 1 rounds, which label the share proportion·(T − 1)/T in
+    all.
 
     Deviation: in the published code a pseudo-label of exactly zero counts as unannotated again, no pseudo-label is
     ever given where one batch holds all rows, and logarithms carry ε = 1e-5; `as_published` brings all three back.
