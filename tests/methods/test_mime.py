@@ -125,6 +125,22 @@ def test_as_published_pseudo_labels_come_from_drawn_codes(prepare, random_case):
     assert torch.equal(made[3], made[4])
 
 
+@pytest.mark.parametrize("as_published", [False, True])
+def test_published_tabular_prior_rule_alternates(as_published, prepare):
+    """One of 8 rows is observed and E = 1/3, so 3 are ignored: always the same, or others every second time."""
+    observed = torch.zeros(8, 1, dtype=torch.float64)
+    observed[0] = 1
+    logits = torch.arange(8.0).double()[:, None]
+    method = prepare(MIME(rule="prior", inverse_cardinality=1 / 3, warmup=1, as_published=as_published), observed)
+    method._score = lambda train: train.logits()
+    ignored = []
+    for epoch in range(3):
+        method.epoch = epoch
+        method.end_epoch(view_of(logits, observed))
+        ignored.append(method.ignored[:, 0].nonzero()[:, 0].tolist())
+    assert ignored == ([[5, 6, 7], [2, 3, 4], [5, 6, 7]] if as_published else 3 * [[5, 6, 7]])
+
+
 def test_prior_rule_ignores_anew_after_each_epoch(prepare):
     """Label 0: tied scores, and 33/0.55 is less than 60; label 1: not observed; label 2: too few rows are left."""
     rng = np.random.default_rng(0)

@@ -39,6 +39,9 @@ class MIME(Method):
     take z = μ. `as_published` makes the pseudo-labels from drawn codes; prediction stays without chance.
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits used here needs none.
     `as_published` adds it.
+    Deviation: in the tabular copy of rule="prior", an entry that is ignored in one epoch is no candidate for the next,
+    so the highest-scored entries are ignored in every second epoch only and count as negatives in between. The image
+    code, followed here, chooses among all unobserved entries each time. `as_published` alternates, but for `per_label`.
 
     Args:
         beta: β, weight of the Kullback–Leibler term.
@@ -154,9 +157,10 @@ class MIME(Method):
             n_positive = train.observed.sum(0, dtype=torch.int64).tolist()
             # Rounded, so that a quotient that is a whole number does not lose one to its floating-point error.
             count = [math.floor(round(n / self._checked_cardinality(), 9)) for n in n_positive]
-            self.ignored = lowest_per_label(
-                -self._score(train), train.observed == 0, torch.tensor(count).to(self.labels.device)
-            )
+            candidates = train.observed == 0
+            if self.as_published and not self.per_label:
+                candidates &= ~self.ignored
+            self.ignored = lowest_per_label(-self._score(train), candidates, torch.tensor(count).to(self.labels.device))
 
     def _noise_of(self, index: Tensor) -> Tensor:
         """Of the codes of these rows, (B, z_dim) or (B, c, z_dim)."""
