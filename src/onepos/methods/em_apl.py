@@ -35,7 +35,13 @@ class EMAPL(Method):
 
     Deviation: in the published code a pseudo-label of exactly zero counts as unannotated again, no pseudo-label is
     ever given where one batch holds all rows, and logarithms carry ε = 1e-5; `as_published` brings all three back.
-    Deviation: the published training stops at the first epoch that does not improve; here the loop decides.
+    Deviation: the published training stops at the first epoch that does not improve the validation mAP; here all epochs
+    of the plan run and the best one is kept, as for every method.
+    Deviation: the published code adds a round after the last epoch, which changes nothing; it is left out.
+    Deviation: the published quota is ⌊·⌋ of a product with floating-point error, which can lose one; here it is exact.
+    Deviation: the published code scores augmented images for the pseudo-labels; here they are not augmented.
+    Deviation: the CRISP group's tabular copy divides by epoch − warmup, which is 0 in the first round; the original's
+    T − warmup is used.
 
     Args:
         alpha: α, weight of the entropy.

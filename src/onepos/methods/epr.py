@@ -18,10 +18,11 @@ from onepos.methods.losses import check_expected_count, expected_count_penalty
 class EPR(Method):
     """Expected positive regularisation.
 
-    Deviation: the published code, followed here, divides the first term by B·c and not the second, whose
-    relative weight so grows with c; in the paper (recalled, not read again) the first is divided by B only.
-
+    Deviation: the published code, followed here, divides the first term by B·c and not the second, whose relative
+    weight therefore grows with c; in the paper (recalled, not read again) the first is divided by B only.
     Deviation: the published code adds ε = 1e-5 inside the logarithm; the form on logits needs none.
+    Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
+    up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
         k: Expected number of labels per row. It is not to be had from single positives: privileged.

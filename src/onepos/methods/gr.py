@@ -23,6 +23,11 @@ class GR(Method):
     """Generalised robust loss.
 
     Deviation: the published code adds 1e-7 inside the logarithm; the form on logits needs none.
+    Deviation: the published trainer can freeze the network for the first n epochs (`linear_init`, 0 by default) and
+    shifts all four schedules by these; here the network is never frozen and the schedules start in the first epoch.
+    Deviation: the published training stops when the validation mAP falls more than 2 points below the best; here all
+    epochs of the plan run and the best one is kept, as for every method.
+    Deviation: the authors let the head learn ten times faster than the network; here that is `backbone_lr=0.1`.
 
     Args:
         w_start: w at the start: how much the pseudo-label K follows the score.

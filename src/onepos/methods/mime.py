@@ -43,6 +43,14 @@ class MIME(Method):
     so the highest-scored entries are ignored in every second epoch only and count as negatives in between. The image
     code, followed here, chooses among all unobserved entries each time. `as_published` alternates, but for `per_label`.
 
+    Deviation: in the first release (2023) E[1/|y|] is computed from the full labels of training and validation rows,
+    and pseudo-labels come from a pass in training mode, none at all where one batch holds all rows; here E[1/|y|] is a
+    parameter and the pass is in evaluation mode.
+    Deviation: the authors train with Adamax, the head ten times faster than the network; here with Adam, and
+    `backbone_lr=0.1` in the recipes.
+    Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
+    up to B − 1 rows are neither learnt nor scored; here every row counts.
+
     Args:
         beta: β, weight of the Kullback–Leibler term.
         theta: θ, the score above which an entry becomes positive; for rule="threshold".

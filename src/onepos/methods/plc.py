@@ -45,8 +45,14 @@ class PLC(Method):
     published, all with t = 1. Codes are remembered in 16 bits.
     Deviation: where no entry is sure, L_plc is 0; published, it is not a number.
     Deviation: both stages run in one training: the second starts from the last weights of the first, not its best,
-    and keeps the optimiser. Published, each has its own schedule and an average of the weights besides, which is
-    a matter of the loop and not done here.
+    and keeps the optimizer.
+    Deviation: the published training takes AdamW with a one-cycle schedule, averages the weights (0.9997) and stops
+    after 8 epochs without improvement; here the loop is the same for every method: Adam at a constant rate, the best
+    epoch of stage 2 is kept.
+    Deviation: the published trainer drops the last incomplete batch of training rows (`drop_last`); here every row
+    counts.
+    Deviation: the published images are not normalized and its batch normalization and first layers are frozen; here
+    images are normalized as the network's weights expect, and `frozen_norm=True` of the network freezes the former.
 
     Args:
         lam_plc: λ_plc, weight of the consistency.

@@ -24,6 +24,9 @@ class ROLE(Method):
     """Regularised online label estimation.
 
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
+    Deviation: the paper's variant that first trains a linear layer on frozen features (LinearInit) is not offered.
+    Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
+    up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
         k: Expected number of labels per row. It is not to be had from single positives: privileged.

@@ -41,6 +41,8 @@ class SMILE(Method):
     of ỹ, a draw without logits, has it in both forms.
     Deviation: the classifier is the library's network of any kind, in the published code d → c → ReLU → c
     (network="bottleneck").
+    Deviation: the graph is built on the rows as the network gets them, scaled unless scale="none"; the authors do not
+    scale.
     Deviation: ỹ is a ratio of two Gamma draws, equal in law to the Beta draw; torch's own is slower, and not for
     torch.func.
     Deviation: pictures have no x to compare and to decode. With graph="features" the network's features at the start of
