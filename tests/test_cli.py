@@ -166,7 +166,7 @@ class TestFitPredictEvaluate:
             assert code == 0, err
             facts[name] = json.loads((table / name / "model.json").read_text())
         labels = pd.read_csv(table / "indicators.csv").filter(like="is_").to_numpy()
-        assert facts["plain"]["method"]["parameters"]["k"] == pytest.approx(labels.sum(1).mean())
+        assert facts["plain"]["method"]["parameters"]["cardinality"] == pytest.approx(labels.sum(1).mean())
         assert facts["set"]["method"]["parameters"]["alpha"] == 0.3
         assert [facts[name]["thresholds"][0] for name in ("plain", "set", "given")] == [0.5, 0.75, 0.4]
         assert len(set(facts["prior"]["thresholds"])) > 5

@@ -17,7 +17,7 @@ CANDIDATES = [name for name, factory in METHODS.items() if not factory().require
 def make(name):
     """With the number of labels per row, where a method must be told it; small enough for data with one label."""
     method = METHODS[name]()
-    return method.set_params(k=0.9) if "k" in method.privileged else method
+    return method.set_params(cardinality=0.9) if "cardinality" in method.privileged else method
 
 
 @parametrize_with_checks(

@@ -31,7 +31,7 @@ STACKABLE = [name for name in METHODS if METHODS[name]().stackable]
 
 def make(name, cardinality=1.9):
     method = METHODS[name]()
-    return method.set_params(k=float(cardinality)) if "k" in method.privileged else method
+    return method.set_params(cardinality=float(cardinality)) if "cardinality" in method.privileged else method
 
 
 def toy_tasks(toy, name="an", n=4, network="mlp", **plan):

@@ -62,21 +62,22 @@ def nn_pu(logits: Tensor, observed: Tensor, prior: Tensor, frequency: Tensor | N
     return risk if frequency is not None else risk * (share > 0)
 
 
-def expected_count_penalty(scores: Tensor, k: float | None) -> Tensor:
-    """Squared distance of the mean row sum of `scores` (B, c) from k, as a share of c."""
-    return ((scores.sum(1).mean() - k) / scores.shape[1]) ** 2  # type: ignore[operator]  # setup has seen to k
+def expected_count_penalty(scores: Tensor, cardinality: float | None) -> Tensor:
+    """Squared distance of the mean row sum of `scores` (B, c) from the cardinality, as a share of c."""
+    # `setup` has checked that it is a number.
+    return ((scores.sum(1).mean() - cardinality) / scores.shape[1]) ** 2  # type: ignore[operator]
 
 
-def check_expected_count(method: str, k: float | None, n_labels: int) -> None:
-    """Say in a sentence why this k can not be used."""
-    if k is None:
+def check_cardinality(method: str, cardinality: float | None, n_labels: int) -> None:
+    """Refuse a mean number of labels per row that is missing or impossible."""
+    if cardinality is None:
         raise ValueError(
-            f"{method} needs k, the expected number of labels per row; none was given. "
-            f"Pass {method}(k=…) or use a recipe."
+            f"{method} needs cardinality, the mean number of labels per row; none was given. "
+            f"Pass {method}(cardinality=…) or use a recipe."
         )
-    if not 0 < k <= n_labels:
+    if not 0 < cardinality <= n_labels:
         raise ValueError(
-            f"k must be above 0 and at most the number of labels, {n_labels}; got {k!r}. "
+            f"cardinality must be above 0 and at most the number of labels, {n_labels}; got {cardinality!r}. "
             "Pass the mean number of labels per row."
         )
 
