@@ -27,14 +27,14 @@ from onepos.datasets import Dataset, load_dataset
 from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.metrics import METRICS, evaluate
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 
 SHOWN = ["ranking_loss", "average_precision", "coverage", "hamming_loss", "one_error", "map", "macro_f1"]
 
 
 def chance(data: Dataset, seed: int) -> dict[str, Any]:
     """Every row gets the observed label frequencies for scores: what can be had without looking at the features."""
-    parts = split(data.Y, seed)
+    parts = train_val_test_split(data.Y, seed)
     frequency = draw_single_positive(data.Y[parts.train], seed).mean(0)
     truth = data.Y[parts.test]
     scores = evaluate(truth, np.tile(frequency, (len(truth), 1)), threshold=0.5)

@@ -22,7 +22,7 @@ from onepos.methods import AN, CRISP
 from onepos.methods.base import Method
 from onepos.methods.losses import assume_negative
 from onepos.metrics import METRICS
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.backbones import make_backbone
 from onepos.training.loop import Learner, Plan, train
 from onepos.training.samples import as_samples, fit_scaling
@@ -88,7 +88,7 @@ def main() -> None:
         data = load_dataset(name)
     except FileNotFoundError:
         data = load_dataset("digit-scenes")
-    rows = split(data.Y, 0).train
+    rows = train_val_test_split(data.Y, 0).train
     dense = data.X[rows].toarray() if data.is_sparse else np.asarray(data.X)[rows]
     X = as_samples(dense, fit_scaling(dense)).data
     observed = draw_single_positive(data.Y[rows], 0)

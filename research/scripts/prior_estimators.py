@@ -24,7 +24,7 @@ from onepos.files import write_atomically
 from onepos.methods import make_method
 from onepos.methods.crossfit import cross_fit
 from onepos.priors import PriorEstimate, estimate_priors
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.backbones import make_backbone
 from onepos.training.loop import Learner, Plan, predict_logits, train
 from onepos.training.samples import as_samples, fit_scaling
@@ -70,7 +70,7 @@ class Found:
 
 def make_trial(data: Dataset, seed: int) -> Trial:
     shipped = data.splits is not None and data.name.endswith("-features")
-    rows = data.take(data.splits["train"] if shipped else split(data.Y, seed).train)
+    rows = data.take(data.splits["train"] if shipped else train_val_test_split(data.Y, seed).train)
     rows = rows.take(np.flatnonzero(rows.Y.any(1)))
     return Trial(rows.X, np.asarray(rows.Y), draw_single_positive(rows.Y, seed), seed)
 

@@ -75,9 +75,9 @@ def read_picture_rows(name: str, part: str, columns: dict[str, str | None], spli
     if not part:
         return pictures
     if pictures.splits is None:
-        from onepos.protocol import split
+        from onepos.protocol import train_val_test_split
 
-        return pictures.take(split(pictures.Y, split_seed)._asdict()[part])
+        return pictures.take(train_val_test_split(pictures.Y, split_seed)._asdict()[part])
     if part not in pictures.splits:
         raise ValueError(f"{name} has the parts {', '.join(pictures.splits)}; there is no {part}. Name one of them.")
     return pictures.take(pictures.splits[part])

@@ -27,7 +27,8 @@ def with_published_protocol(data: ImageDataset) -> ImageDataset:
     if data.splits is None or set(data.splits) != {"train", "test"}:
         found = ", ".join(data.splits or ()) or "none"
         raise ValueError(
-            f"the published split divides the parts train and test; {data.name} has {found}. Use onepos.protocol.split "
+            "the published split divides the parts train and test; "
+            f"{data.name} has {found}. Use onepos.train_val_test_split "
             "for other data."
         )
     observed = np.zeros_like(data.Y)
