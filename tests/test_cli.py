@@ -317,7 +317,7 @@ class TestPriors:
         code, _, err = run(*command)
         assert code == 0
         assert "warning: one observed label per row does not settle how many labels a row has" in err
-        assert "On the command line: --cardinality" in err
+        assert "onepos priors --cardinality" in err
         assert "warning" not in run(*command, "--cardinality", 1.5)[2]
 
     def test_the_estimators_are_those_of_the_library(self):

@@ -92,13 +92,12 @@ def run(trial: Trial) -> tuple[dict[str, Found], float]:
     probability = cross_fit(trial.X, trial.observed, trial.seed).probability.numpy()
     seconds = time.perf_counter() - began
     rows = np.random.default_rng(trial.seed).choice(len(trial.Y), min(N_LABELLED, len(trial.Y)), replace=False)
-    told = {"κ known": {"known_cardinality": float(truth.sum())}, "50 rows": {"labelled": trial.Y[rows]}}
+    told = {"κ known": {"cardinality": float(truth.sum())}, "50 rows": {"labelled": trial.Y[rows]}}
     estimates = {
         OWN: estimate_priors(own_rows_logits(trial), trial.observed),
         HELD_OUT: estimate_priors(probability, trial.observed),
     }
-    for name in ("anchor", "reweighted", "shrinkage", "bracket"):
-        estimates[name] = estimate_priors(probability, trial.observed, estimator=name)
+    estimates["bracket"] = estimate_priors(probability, trial.observed, estimator="bracket")
     for name, options in told.items():
         estimates[f"bracket, {name}"] = estimate_priors(probability, trial.observed, estimator="bracket", **options)
     return {name: Found(estimate, truth) for name, estimate in estimates.items()}, seconds

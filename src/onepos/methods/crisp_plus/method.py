@@ -130,9 +130,7 @@ class CRISPPlus(Method):
             )
         observed = train.observed.float()
         fit = cross_fit(_describe(train), train.observed)
-        estimate = estimate_priors(
-            fit.probability, train.observed, estimator="bracket", known_cardinality=self.cardinality
-        )
+        estimate = estimate_priors(fit.probability, train.observed, estimator="bracket", cardinality=self.cardinality)
         if estimate.warning:
             warnings.warn(f"{estimate.warning} {_REMEDY}", UserWarning, stacklevel=2)
         device = observed.device
