@@ -2,8 +2,8 @@
 
     python research/scripts/mutants.py
 
-Prints a table and exits with 1 if a fault goes unnoticed. A fault is a replacement of text that must occur exactly once,
-so a mutant whose line has changed is an error and not a silent pass.
+Prints a table and exits with 1 if a fault goes unnoticed. A fault replaces a text that must occur exactly once, so a
+mutant whose line has changed is an error, not a silent pass; and the tests must pass on a copy without any fault.
 """
 
 from __future__ import annotations
@@ -118,20 +118,21 @@ def main() -> None:
     parser.add_argument("--only", default="", help="run the mutants whose description contains this text")
     chosen = [mutant for mutant in MUTANTS if parser.parse_args().only in mutant.about]
     print("| fault | tests | outcome |\n|---|---|---|")
+    for mutant in {(mutant.tests, mutant.select): mutant for mutant in chosen}.values():
+        if fails(mutant._replace(new=mutant.old)):
+            raise RuntimeError(f"{mutant.tests} must pass without a fault; it fails. Mend it first.")
     survived = 0
     for mutant in chosen:
-        killed = is_killed(mutant)
+        killed = fails(mutant)
         survived += not killed
-        print(
-            f"| {mutant.about} | {mutant.tests} {mutant.select} | {'killed' if killed else '**survived**'} |",
-            flush=True,
-        )
+        outcome = "killed" if killed else "**survived**"
+        print(f"| {mutant.about} | {mutant.tests} {mutant.select} | {outcome} |", flush=True)
     print(f"\n{len(chosen) - survived} of {len(chosen)} killed")
     sys.exit(bool(survived))
 
 
-def is_killed(mutant: Mutant) -> bool:
-    """Run the tests on a copy with the fault; they must run, and fail."""
+def fails(mutant: Mutant) -> bool:
+    """Whether the tests fail on a copy with the fault."""
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "src"
         shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
