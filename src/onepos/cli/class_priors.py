@@ -89,8 +89,8 @@ def priors(
     """Estimate how common each label really is, with intervals, from one observed label per row."""
     if out is not None:
         check_folder(out)
-    settings = {"cardinality": cardinality, "delta": delta, "tau": tau}
-    settings = {name: value for name, value in settings.items() if value is not None}
+    given = {"cardinality": cardinality, "delta": delta, "tau": tau}
+    settings = {name: value for name, value in given.items() if value is not None}
     _refuse_unused(settings, estimator)
     columns = name_columns(label, separator, label_columns, drop, image)
     rows = read_rows(data, columns, data_root, split_seed)

@@ -137,7 +137,7 @@ class CRISP(Method):
         after_warmup = self.epoch + 1 - self.warmup
         if self._source() == "estimate" and after_warmup >= 0 and after_warmup % self.every == 0:
             if self._gathers():
-                seen = ~self.running_logits[:, 0].isnan()  # not those of a picture that could never be read
+                seen = ~self.running_logits[:, 0].isnan()  # without images that could not be read
                 logits, observed = self.running_logits[seen], train.observed[seen]
             else:
                 logits, observed = train.logits(), train.observed

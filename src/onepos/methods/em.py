@@ -1,4 +1,4 @@
-"""EM: say nothing about unobserved labels, and keep the network as unsure of them as the positives allow.
+"""EM: use no target for unobserved labels, and keep their scores as uncertain as the positives allow.
 
     L = (1/Bc) Σ_ij [ −l_ij·log f_ij − α·(1 − l_ij)·H(f_ij) ],   H(f) = −f·log f − (1 − f)·log(1 − f)
 

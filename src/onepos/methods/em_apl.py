@@ -1,4 +1,4 @@
-"""EM-APL: leave the unknown labels as undecided as they are, then name the least likely ones negative, softly.
+"""EM-APL: keep unknown labels uncertain, then give the least likely ones a soft negative label.
 
 EM maximises the entropy H of unobserved labels. After a warm-up, each epoch ends by giving the lowest-scored of them
 their score t as a soft negative label, once and for all; L = (1/Bc) Σ_ij ℓ_ij with
@@ -26,7 +26,7 @@ _EPSILON = 1e-5  # inside the published logarithms
 
 
 class EMAPL(Method):
-    """Entropy maximisation with asymmetric pseudo-labelling: only negatives are ever named.
+    """Entropy maximisation with asymmetric pseudo-labelling: only negative labels are added.
 
     After each of the epochs max(1, warmup), …, T − 1 of T, the ⌊proportion·U_j/(T − warmup)⌋ unannotated rows with the
     lowest scores of label j get their score as a soft negative label, ties in row order; U_j is the number of rows
@@ -47,7 +47,7 @@ class EMAPL(Method):
         alpha: α, weight of the entropy.
         beta: β, weight of the pseudo-labels.
         warmup: The first pseudo-labels are given after this many epochs.
-        proportion: Share of the unannotated rows of a label that the rounds name negative in all.
+        proportion: Share of the unannotated rows of a label that T − warmup rounds label in all.
         as_published: Do as the published code does, see above.
 
     References:

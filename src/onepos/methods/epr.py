@@ -25,7 +25,7 @@ class EPR(Method):
     up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
-        cardinality: k, the mean number of labels per row. Single positives do not tell it: privileged.
+        cardinality: k, the mean number of labels per row. It can not be derived from single positives: privileged.
 
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.

@@ -181,7 +181,7 @@ class LabelLinear(nn.Module):
 
 
 class LabelAttentionHead(LabelLinear):
-    """Each label looks for its own places in the maps: maps → one embedding per label → logits.
+    """Label attention over the maps: maps → one embedding per label → logits.
 
     Args:
         n_features: Channels C of the maps, which is also the width of the embeddings; a multiple of 4.
@@ -202,7 +202,7 @@ class LabelAttentionHead(LabelLinear):
 
 
 class LabelGaussianHead(LabelLinear):
-    """A Gaussian code per row and label, N(μ, σ²) from what the label finds in the maps; logits linear in its code.
+    """A Gaussian code per row and label, N(μ, σ²) from the label's embedding; logits linear in its code.
 
     Args:
         n_features: Channels of the maps, as for `LabelAttentionHead`.
@@ -234,8 +234,8 @@ class LabelAttention(nn.Module):
     """Maps (B, C, H, W) → one embedding per label, (B, c, C), by a small transformer.
 
     The places of the maps, each with a fixed sine code of where it is, go through one encoder layer; then a learnt
-    query per label gathers from them in two decoder layers, and a last normalisation follows. Labels do not attend to
-    each other. A layer ends in its own normalisation, has four heads, an inner width of 4·C, and a dropout of 0.1.
+    query per label gathers from them in two decoder layers, and a last normalization follows. Labels do not attend to
+    each other. A layer ends in its own normalization, has four heads, an inner width of 4·C, and a dropout of 0.1.
 
     Args:
         n_features: Channels C; a multiple of 4.
@@ -272,7 +272,7 @@ _HEADS, _DROPOUT = 4, 0.1
 
 
 class _AttentionLayer(nn.Module):
-    """Attention to a source and a two-layer perceptron, each added to its input and normalised.
+    """Attention to a source and a two-layer perceptron, each added to its input and normalized.
 
     It starts as the authors' does: query, key and value are drawn as one matrix (3·C, C), so their bound is
     sqrt(6/4C), not sqrt(6/2C); biases of the attention are zero, those of the perceptron as `nn.Linear` draws them.

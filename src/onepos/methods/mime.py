@@ -1,4 +1,4 @@
-"""MIME: learn through a noisy bottleneck, and let what the network finds there take the place of missing labels.
+"""MIME: learn through a noisy bottleneck, and let the network's own confident scores replace missing labels.
 
 Features become a Gaussian N(μ, σ²) over a code z; logits are linear in z. With y the labels so far and m = 0 for
 ignored entries, 1 for the others:
@@ -29,8 +29,8 @@ _EPSILON = 1e-5
 class MIME(Method):
     """Mutual label enhancement, in the form for tabular data: one code per row.
 
-    With `per_label` in the form for pictures: each label looks for its own places in the feature maps
-    (`LabelGaussianHead`), and two layers make a code of its own from what it finds. The noise of these codes is drawn
+    With `per_label` in the form for images: label attention over the feature maps gives one embedding per label
+    (`LabelGaussianHead`), and two layers make a code of it. The noise of these codes is drawn
     batch by batch: n·c·z_dim numbers are too many to hold.
 
     Deviation: only the loss and the pseudo-label rules of the tabular form are public. Where the image network has
@@ -60,9 +60,9 @@ class MIME(Method):
         rule: "threshold" (published code since 2024) or "prior" (2023): ignore the ⌊π̃_j·n⌋ unobserved entries of
             label j with the highest scores, rebuilt after each epoch, where π̃_j = (n_j/n)/E[1/|y|].
         inverse_cardinality: E[1/|y|], the mean over the rows of one divided by the number of their labels (a row
-            without labels counts as 0); for rule="prior". Single positives do not tell it: privileged.
-        per_label: A code per label from feature maps, the form for pictures, see above.
-        as_published: Do as the published code does, see above; which of its two rules is for `rule` to say. The
+            without labels counts as 0); for rule="prior". It can not be derived from single positives: privileged.
+        per_label: A code per label from feature maps, the form for images, see above.
+        as_published: Do as the published code does, see above; `rule` chooses which of its two rules. The
             pseudo-labels of `per_label` take z = μ all the same: the maps of all rows would have to be held for them.
 
     References:

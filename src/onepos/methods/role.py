@@ -29,7 +29,7 @@ class ROLE(Method):
     up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
-        cardinality: k, the mean number of labels per row. Single positives do not tell it: privileged.
+        cardinality: k, the mean number of labels per row. It can not be derived from single positives: privileged.
         cross: "all" holds the network to the estimated labels everywhere, as published; "unobserved" only
             where no positive was observed, as the CRISP group's tabular code has it.
 
