@@ -331,6 +331,9 @@ class TestPriors:
         code, _, err = run(*priors, "--cardinality", 2)
         assert code == 2
         assert "--cardinality is not for --estimator bbe" in err
+        code, _, err = run(*priors, "--estimator", "bracket", "--delta", 0.1)
+        assert code == 2
+        assert "--delta is not for --estimator bracket" in err
         code, _, err = run(*priors, "--estimator", "brackets")
         assert code == 2
         assert "bracket" in err
