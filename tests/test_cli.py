@@ -166,7 +166,7 @@ class TestFitPredictEvaluate:
             assert code == 0, err
             facts[name] = json.loads((table / name / "model.json").read_text())
         labels = pd.read_csv(table / "indicators.csv").filter(like="is_").to_numpy()
-        assert facts["plain"]["method"]["parameters"]["k"] == pytest.approx(labels.sum(1).mean())
+        assert facts["plain"]["method"]["parameters"]["cardinality"] == pytest.approx(labels.sum(1).mean())
         assert facts["set"]["method"]["parameters"]["alpha"] == 0.3
         assert [facts[name]["thresholds"][0] for name in ("plain", "set", "given")] == [0.5, 0.75, 0.4]
         assert len(set(facts["prior"]["thresholds"])) > 5
@@ -317,7 +317,7 @@ class TestPriors:
         code, _, err = run(*command)
         assert code == 0
         assert "warning: one observed label per row does not settle how many labels a row has" in err
-        assert "On the command line: --cardinality" in err
+        assert "onepos priors --cardinality" in err
         assert "warning" not in run(*command, "--cardinality", 1.5)[2]
 
     def test_the_estimators_are_those_of_the_library(self):
@@ -331,6 +331,9 @@ class TestPriors:
         code, _, err = run(*priors, "--cardinality", 2)
         assert code == 2
         assert "--cardinality is not for --estimator bbe" in err
+        code, _, err = run(*priors, "--estimator", "bracket", "--delta", 0.1)
+        assert code == 2
+        assert "--delta is not for --estimator bracket" in err
         code, _, err = run(*priors, "--estimator", "brackets")
         assert code == 2
         assert "bracket" in err

@@ -12,9 +12,9 @@ from onepos.priors.best_bin import _count_torch
 
 
 def exhaustive(scores, observed, delta=0.01, tau=0.01):
-    """Eq. (2) taken literally: every score of every label is tried as a threshold."""
+    """Eq. (2) taken literally: every score of every label is tried as a threshold; π̂, q̂ and q̂ᵖ, (3, c)."""
     n, c = scores.shape
-    prior = np.full(c, np.nan)
+    found = np.full((3, c), np.nan)
     for j in range(c):
         positive = scores[observed[:, j] == 1, j]
         if len(positive) == 0:
@@ -27,8 +27,8 @@ def exhaustive(scores, observed, delta=0.01, tau=0.01):
                 continue
             bound = q / q_pos + (1 + tau) / q_pos * slack
             if bound < best:
-                best, prior[j] = bound, q / q_pos
-    return prior
+                best, found[:, j] = bound, (q / q_pos, q, q_pos)
+    return found
 
 
 def random_case(seed):
@@ -49,7 +49,7 @@ def random_case(seed):
 def test_equals_exhaustive_search(seed):
     scores, observed, delta, tau = random_case(seed)
     ours = estimate_priors(scores, observed, delta=delta, tau=tau)
-    np.testing.assert_allclose(ours.prior, exhaustive(scores, observed, delta, tau), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(ours.prior, exhaustive(scores, observed, delta, tau)[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -107,17 +107,50 @@ def test_perfect_classifier_recovers_the_prior():
     assert estimate.reliable.all()
 
 
-def test_interval_covers_under_its_assumptions():
-    """Separable scores that do not depend on the rows, positives seen at random: 90 % intervals hold."""
+def test_interval_and_reliability_by_their_formulas():
+    """Rows enough that neither end is cut off; labels from many to few positives, with δ = 0.1."""
     rng = np.random.default_rng(2)
-    hits = 0
-    for _ in range(200):
-        truth = rng.random(400) < 0.3
-        scores = np.where(truth, rng.random(400) + rng.integers(0, 2, 400), rng.random(400))
-        observed = (truth & (rng.random(400) < 0.5)).astype(np.uint8)
-        estimate = estimate_priors(scores[:, None], observed[:, None], delta=0.1)
-        hits += estimate.lower[0] <= 0.3 <= estimate.upper[0]
-    assert hits >= 180
+    share = np.array([0.5, 0.3, 0.2, 0.1, 0.02, 0.008])
+    truth = rng.random((4000, 6)) < share
+    scores = np.where(truth, rng.normal(1.5, 1, truth.shape), rng.normal(0, 1, truth.shape)).round(1)
+    observed = truth & (rng.random(truth.shape) < 0.4)
+    estimate = estimate_priors(scores, observed.astype(np.uint8), delta=0.1)
+    _, q, q_pos = exhaustive(scores, observed, delta=0.1)
+    n_positive, needed = observed.sum(0), 2 * math.log(40)
+    eps, eps_pos = math.sqrt(math.log(40) / 8000), np.sqrt(math.log(40) / 2 / n_positive)
+    inside = [0, 1, 2, 3]
+    np.testing.assert_allclose(estimate.lower[inside], ((q - eps) / (q_pos + eps_pos))[inside], rtol=1e-12)
+    np.testing.assert_allclose(estimate.upper[inside], ((q + eps) / (q_pos - eps_pos))[inside], rtol=1e-12)
+    assert (estimate.lower[inside] > n_positive[inside] / 4000).all()
+    assert (estimate.upper[inside] < 1).all()
+    assert estimate.reliable.tolist() == (n_positive * q_pos**2 >= needed).tolist()
+    assert 0 < estimate.reliable.sum() < 6
+
+
+def test_reliability_takes_the_square_of_the_share_in_the_bin():
+    """20 observed positives, 11 of them above all other rows: 20·0.55 = 11 is enough for δ = 0.03, 20·0.55² is not."""
+    scores = np.r_[np.full(11, 2.0), np.zeros(100_000)][:, None]
+    observed = np.zeros_like(scores, np.uint8)
+    observed[:20] = 1
+    estimate = estimate_priors(scores, observed, delta=0.03)
+    assert estimate.n_effective[0] == 11
+    assert 20 * 0.55**2 < 2 * math.log(4 / 0.03) < 20 * 0.55
+    assert not estimate.reliable[0]
+
+
+@pytest.mark.parametrize("sign", [1, -1], ids=["lower end", "upper end"])
+def test_interval_holds_up_to_the_deviations_it_allows(sign):
+    """q = 0.2 and qᵖ = 0.8, so π = 0.25. A sample with both off by just less than ε, in opposite directions."""
+    n, n_positive, delta = 10_000, 1000, 0.1
+    eps, eps_pos = (math.sqrt(math.log(4 / delta) / 2 / m) for m in (n, n_positive))
+    in_bin, positive_in_bin = round(n * (0.2 + sign * eps) - sign), round(n_positive * (0.8 - sign * eps_pos) + sign)
+    scores, observed = np.zeros((n, 1)), np.zeros((n, 1), np.uint8)
+    scores[:in_bin] = 1
+    observed[:positive_in_bin] = observed[in_bin : in_bin + n_positive - positive_in_bin] = 1
+    estimate = estimate_priors(scores, observed, delta=delta)
+    assert estimate.n_effective[0] == positive_in_bin
+    assert estimate.lower[0] <= 0.25 <= estimate.upper[0]
+    assert abs((estimate.lower if sign > 0 else estimate.upper)[0] - 0.25) < 0.002, "no wider than it must be"
 
 
 def test_upper_end_holds_for_useless_scores():

@@ -1,7 +1,7 @@
 """The claims of docs/theory.md, each on a population small enough to enumerate."""
 
 import re
-from itertools import combinations, product
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,25 +9,25 @@ import pytest
 import torch
 from scipy.optimize import root
 
-from onepos.methods.likelihoods import fit_scale, prior_alignment, propensity_likelihood, single_positive_likelihood
-from onepos.methods.losses import nn_pu
+from onepos.methods.likelihoods import fit_scale, propensity_likelihood
 from onepos.metrics import evaluate
 from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive
+from onepos.training.criteria import log_probability
 
 TESTS = Path(__file__).parent
 
 
 class Population:
-    """Rows x of equal weight, each with a chance (X, number of sets) of every label set that is not empty."""
+    """Rows x of equal weight, each with a probability (X, number of sets) of every label set that is not empty."""
 
     def __init__(self, n_labels, chance):
         self.sets = np.array([y for y in product((0, 1), repeat=n_labels) if any(y)], float)
         self.chance = np.asarray(chance, float)
         self.size = self.sets.sum(1)
         self.present = self.chance @ self.sets  # P(y_j = 1 | x)
-        self.shown = self.chance @ (self.sets / self.size[:, None])  # P(γ = j | x), one positive drawn uniformly
-        self.prior, self.frequency = self.present.mean(0), self.shown.mean(0)
+        self.observed = self.chance @ (self.sets / self.size[:, None])  # P(γ = j | x), one positive drawn uniformly
+        self.prior, self.frequency = self.present.mean(0), self.observed.mean(0)
         self.mean_size = (self.chance @ self.size).mean()
         self.harmonic_size = 1 / (self.chance @ (1 / self.size)).mean()
 
@@ -54,9 +54,9 @@ class Population:
         return cls(len(scores[0]), chance / chance.sum(1, keepdims=True))
 
 
-def cardinality(shown):
+def cardinality(drawn):
     """κ̂ of the anchor rule."""
-    return 1 / shown.max(1).mean()
+    return 1 / drawn.max(1).mean()
 
 
 def minimise(loss, shape):
@@ -70,36 +70,36 @@ def minimise(loss, shape):
 
 
 def draw_chances(scores):
-    """P(γ = j) of independent labels with these scores, through the likelihood."""
-    logits = torch.from_numpy(np.asarray(scores)).logit()
-    eye = torch.eye(len(logits), dtype=torch.float64)
-    return torch.exp(-single_positive_likelihood(logits.expand(len(logits), -1), eye)).numpy()
+    """P(γ = j) of independent labels with these scores, by the library's likelihood."""
+    scores = np.asarray(scores)
+    labels = np.arange(len(scores))
+    return np.exp(log_probability(np.log(scores / (1 - scores))[None], np.zeros_like(labels), labels))
 
 
 # identities of the draw
 
 
-def test_a_draw_shows_each_positive_alike():
+def test_each_positive_is_equally_likely_to_be_observed():
     """E[l_j | y] = y_j/|y|, of the library's own draw."""
     Y = np.repeat(Population.random().sets.astype(int), 4000, axis=0)
-    shown = draw_single_positive(Y, 0).reshape(-1, 4000, 4).mean(1)
+    drawn = draw_single_positive(Y, 0).reshape(-1, 4000, 4).mean(1)
     wanted = (Y / Y.sum(1, keepdims=True))[::4000]
-    assert np.abs(shown - wanted).max() < 4 * 0.5 / np.sqrt(4000)
-    assert (shown[wanted == 0] == 0).all()
+    assert np.abs(drawn - wanted).max() < 4 * 0.5 / np.sqrt(4000)
+    assert (drawn[wanted == 0] == 0).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_prior_is_the_mean_of_the_size_of_the_rows_that_show_the_label(seed):
+def test_prior_follows_from_the_size_of_the_rows_where_the_label_is_observed(seed):
     people = Population.random(seed=seed)
-    size_times_shown, shown = np.zeros(4), np.zeros(4)
+    size_times_drawn, drawn = np.zeros(4), np.zeros(4)
     for row in people.chance:
         for share, y in zip(row, people.sets, strict=True):
             for j in np.flatnonzero(y):  # γ = j with chance 1/|y|
-                shown[j] += share / y.sum() / len(people.chance)
-                size_times_shown[j] += y.sum() * share / y.sum() / len(people.chance)
-    np.testing.assert_allclose(size_times_shown, people.prior)  # π_j = E[|y|·l_j]
-    np.testing.assert_allclose(shown, people.frequency)
-    # e_j = ρ_j/π_j is the mean of 1/|y| over the positives, and 1/e_j that of |y| over the rows that show the label.
+                drawn[j] += share / y.sum() / len(people.chance)
+                size_times_drawn[j] += y.sum() * share / y.sum() / len(people.chance)
+    np.testing.assert_allclose(size_times_drawn, people.prior)  # π_j = E[|y|·l_j]
+    np.testing.assert_allclose(drawn, people.frequency)
+    # e_j = ρ_j/π_j is the mean of 1/|y| over the positives, and 1/e_j that of |y| over the rows where it is observed.
     joint = people.chance.mean(0)
     for j in range(4):
         has = people.sets[:, j] == 1
@@ -126,38 +126,38 @@ def test_one_factor_for_all_labels_needs_sizes_that_do_not_depend_on_the_label()
 def test_no_label_is_drawn_more_often_than_one_over_the_size(seed):
     people = Population.random(seed=seed)
     inverse_size = people.chance @ (1 / people.size)
-    assert (people.shown <= inverse_size[:, None] + 1e-12).all()
+    assert (people.observed <= inverse_size[:, None] + 1e-12).all()
     certain = Population(4, people.chance * people.sets[:, 0])  # only sets that hold label 0
     certain = Population(4, certain.chance / certain.chance.sum(1, keepdims=True))
-    np.testing.assert_allclose(certain.shown[:, 0], certain.chance @ (1 / certain.size))
-    assert cardinality(certain.shown) == pytest.approx(certain.harmonic_size)
+    np.testing.assert_allclose(certain.observed[:, 0], certain.chance @ (1 / certain.size))
+    assert cardinality(certain.observed) == pytest.approx(certain.harmonic_size)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_anchor_bounds_the_harmonic_size_from_above_and_coarser_is_looser(seed):
     people = Population.random(seed=seed)
-    pairs = np.repeat(people.shown.reshape(3, 2, 4).mean(1), 2, axis=0)  # sees only which pair a row belongs to
-    nothing = np.repeat(people.shown.mean(0, keepdims=True), 6, axis=0)
-    fine, coarse, blind = (cardinality(shown) for shown in (people.shown, pairs, nothing))
+    pairs = np.repeat(people.observed.reshape(3, 2, 4).mean(1), 2, axis=0)  # sees only which pair a row belongs to
+    nothing = np.repeat(people.observed.mean(0, keepdims=True), 6, axis=0)
+    fine, coarse, blind = (cardinality(drawn) for drawn in (people.observed, pairs, nothing))
     assert people.harmonic_size <= fine <= coarse <= blind == pytest.approx(1 / people.frequency.max())
 
 
 def test_anchor_may_lie_on_either_side_of_the_mean_size():
     """It aims at the harmonic mean, which is below; uncertainty pushes it up."""
     sure = Population.of(4, {(0,): 1.0}, {(0, 1, 2): 1.0})
-    assert cardinality(sure.shown) == pytest.approx(1.5)
+    assert cardinality(sure.observed) == pytest.approx(1.5)
     assert sure.mean_size == 2
     unsure = Population.of(4, {(0,): 0.25, (1,): 0.25, (2,): 0.25, (3,): 0.25})
-    assert cardinality(unsure.shown) == pytest.approx(4)
+    assert cardinality(unsure.observed) == pytest.approx(4)
     assert unsure.mean_size == 1
-    np.testing.assert_allclose(Population.of(4, {(0, 1, 2, 3): 1.0}).shown, unsure.shown)  # here 4 is right
+    np.testing.assert_allclose(Population.of(4, {(0, 1, 2, 3): 1.0}).observed, unsure.observed)  # here 4 is right
 
 
 def test_an_overconfident_classifier_breaks_the_anchor_bound():
     people = Population.of(3, {(0, 1): 0.9, (1, 2): 0.1}, {(0, 1, 2): 1.0})
-    sharp = people.shown**4 / (people.shown**4).sum(1, keepdims=True)
-    assert cardinality(people.shown) >= people.harmonic_size
-    sharpest = people.shown**40 / (people.shown**40).sum(1, keepdims=True)
+    sharp = people.observed**4 / (people.observed**4).sum(1, keepdims=True)
+    assert cardinality(people.observed) >= people.harmonic_size
+    sharpest = people.observed**40 / (people.observed**40).sum(1, keepdims=True)
     assert cardinality(sharpest) < cardinality(sharp)
     assert cardinality(sharpest) < people.harmonic_size
 
@@ -173,8 +173,8 @@ def test_a_draw_that_is_not_uniform_breaks_identity_and_bound():
 
     salience = np.array([5.0, 2.0, 1.0])
     total = people.sets @ salience
-    shown = people.chance @ (people.sets * salience / total[:, None])
-    assert not np.allclose(people.mean_size * shown.mean(0), people.prior)
+    drawn = people.chance @ (people.sets * salience / total[:, None])
+    assert not np.allclose(people.mean_size * drawn.mean(0), people.prior)
     mended = (people.chance @ (total[:, None] / salience * (people.sets * salience / total[:, None]))).mean(0)
     np.testing.assert_allclose(mended, people.prior)
 
@@ -185,7 +185,7 @@ def test_a_draw_that_is_not_uniform_breaks_identity_and_bound():
 def test_two_label_distributions_with_one_draw():
     """One of two labels, or both: γ is a fair coin in both; the priors differ by a factor of two."""
     either, both = Population.of(2, {(0,): 0.5, (1,): 0.5}), Population.of(2, {(0, 1): 1.0})
-    np.testing.assert_allclose(either.shown, both.shown)
+    np.testing.assert_allclose(either.observed, both.observed)
     np.testing.assert_allclose(either.prior, 0.5)
     np.testing.assert_allclose(both.prior, 1)
 
@@ -235,46 +235,28 @@ def test_order_within_a_row_is_that_of_the_draw_if_labels_are_independent(seed):
 def test_order_within_a_row_may_turn_if_labels_depend_on_each_other():
     people = Population.of(4, {(0,): 0.4, (1, 2, 3): 0.6})
     assert people.present[0, 0] < people.present[0, 1]
-    assert people.shown[0, 0] > people.shown[0, 1]
+    assert people.observed[0, 0] > people.observed[0, 1]
 
 
 def test_truth_is_stationary_for_the_draw_if_labels_are_independent():
     def slope(people, scores):
-        logits = torch.from_numpy(scores).logit().requires_grad_()
-        costs = [single_positive_likelihood(logits, torch.eye(4).expand(1, 4, 4)[:, j]) for j in range(4)]
-        expected = (torch.stack(costs, 1) * torch.from_numpy(people.shown)).sum()
-        return torch.autograd.grad(expected, logits)[0].abs().max().item()
+        def expected(logits):
+            return people.observed[0] @ np.log(draw_chances(1 / (1 + np.exp(-logits))))
 
-    scores = np.array([[0.9, 0.5, 0.2, 0.05]])
-    assert slope(Population.independent(scores), scores) < 1e-9
+        logits, step = np.log(scores / (1 - scores)), 1e-5 * np.eye(4)
+        return max(abs(expected(logits + up) - expected(logits - up)) / 2e-5 for up in step)
+
+    assert slope(Population.independent([SCORES]), SCORES) < 1e-9
     dependent = Population.of(4, {(0,): 0.4, (1, 2, 3): 0.6})
-    assert slope(dependent, dependent.present) > 0.05
+    assert slope(dependent, dependent.present[0]) > 0.05
 
 
 def test_priors_do_not_fix_the_scale_of_each_row():
-    """Labels of equal score are drawn alike at any scale, so only the mean over the rows is told apart."""
-    prior, observed = torch.tensor([0.5, 0.5]).double(), torch.eye(2).double()
-
-    def parts(scores):
-        logits = torch.tensor(scores).double()[:, None].expand(2, 2).logit()
-        return single_positive_likelihood(logits, observed), prior_alignment(logits, prior)
-
-    same, other, wrong = parts([0.5, 0.5]), parts([0.2, 0.8]), parts([0.1, 0.1])
-    np.testing.assert_allclose(same[0], other[0])
-    np.testing.assert_allclose(same[1], other[1])
-    np.testing.assert_allclose(same[0], wrong[0])
-    assert (wrong[1] > same[1] + 0.1).all()
-
-
-def test_alignment_of_small_batches_is_an_upper_bound():
-    logits = torch.tensor([[-3.0], [-1.0], [0.0], [2.0]]).double()
-    prior = logits.sigmoid().mean(0)
-    means = [
-        np.mean([prior_alignment(logits[list(rows)], prior).item() for rows in combinations(range(4), size)])
-        for size in (1, 2, 3, 4)
-    ]
-    assert means == sorted(means, reverse=True)
-    assert means[0] > means[3] + 0.1
+    """Labels of equal score are drawn alike at any scale, so two rows with the same mean score look the same."""
+    same, other = np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[0.2, 0.2], [0.8, 0.8]])
+    for first, second in zip(same, other, strict=True):
+        np.testing.assert_allclose(draw_chances(first), draw_chances(second))
+    np.testing.assert_allclose(same.mean(0), other.mean(0))
 
 
 # what a loss is least at
@@ -300,15 +282,15 @@ def test_absolute_loss_is_least_at_hard_scores(shift):
 
 def expected_propensity_loss(people, propensity):
     # The loss is linear in the label, so its mean over the draw is its value at the soft target P(γ = j | x).
-    shown, propensity = torch.from_numpy(people.shown), torch.as_tensor(propensity)
-    return lambda logits: propensity_likelihood(logits, shown, propensity).sum()
+    drawn, propensity = torch.from_numpy(people.observed), torch.as_tensor(propensity)
+    return lambda logits: propensity_likelihood(logits, drawn, propensity).sum()
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_propensity_likelihood_is_least_at_the_truth(seed):
     """With the propensity of each row and label, E[1/|y| | x, y_j = 1], for any population."""
     people = Population.random(seed=seed, concentration=1)
-    logits = minimise(expected_propensity_loss(people, people.shown / people.present), people.present.shape)
+    logits = minimise(expected_propensity_loss(people, people.observed / people.present), people.present.shape)
     np.testing.assert_allclose(logits.sigmoid(), people.present, atol=1e-5)
 
 
@@ -324,56 +306,55 @@ def test_exact_priors_scale_each_row_by_its_size_elsewhere():
     people = Population.of(3, {(0,): 0.5, (1,): 0.5}, {(0, 1, 2): 0.5, (2,): 0.5})
     e = people.frequency / people.prior
     scores = minimise(expected_propensity_loss(people, e), (2, 3)).sigmoid().numpy()
-    np.testing.assert_allclose(scores, np.minimum(people.shown / e, 1), atol=1e-4)
+    np.testing.assert_allclose(scores, np.minimum(people.observed / e, 1), atol=1e-4)
     assert scores[0, 0] > people.present[0, 0] + 0.1
     assert scores[1, 0] < people.present[1, 0] - 0.1
 
 
-def test_the_claims_of_a_row_sum_to_one():
-    """With e_j(x) = E[1/|y| | x, y_j = 1], whatever the dependence between labels; with one e_j for all rows at the
-    minimiser, not at the truth."""
+def test_expected_observations_of_a_row_sum_to_one():
+    """Σ_j e_j(x)·p_j(x) is 1 with e_j(x) = E[1/|y| | x, y_j = 1]; with one e_j for all rows only at the minimiser."""
     people = Population.random(seed=3)
-    e = people.shown / people.present
+    e = people.observed / people.present
     np.testing.assert_allclose((e * people.present).sum(1), 1)
     one = people.frequency / people.prior
-    claims = (one * people.present).sum(1)
-    assert claims.min() < 0.9
-    assert claims.max() > 1.1
+    expected = (one * people.present).sum(1)
+    assert expected.min() < 0.9
+    assert expected.max() > 1.1
 
 
-def test_dividing_by_the_claims_undoes_a_factor_of_the_row():
-    """Learnt with e_j·r(x), divided by its claims Σ e_j·f_j, the minimiser is what e_j alone would have given."""
+def test_dividing_by_the_expected_observations_undoes_a_factor_of_the_row():
+    """Learnt with e_j·r(x) and divided by Σ e_j·f_j, the minimiser is what e_j alone would have given."""
     people = Population.random(seed=1, concentration=1)
     e = people.frequency / people.prior
-    factor = np.linspace(0.85, 1.1, len(people.shown))[:, None]
-    inside = people.shown / (e * factor)
+    factor = np.linspace(0.85, 1.1, len(people.observed))[:, None]
+    inside = people.observed / (e * factor)
     assert (inside < 1).all()
     scores = minimise(expected_propensity_loss(people, e * factor), inside.shape).sigmoid().numpy()
-    claims = (e * scores).sum(1, keepdims=True)
-    np.testing.assert_allclose(claims, 1 / factor, atol=1e-4)
-    np.testing.assert_allclose(scores / claims, people.shown / e, atol=1e-4)
+    expected = (e * scores).sum(1, keepdims=True)
+    np.testing.assert_allclose(expected, 1 / factor, atol=1e-4)
+    np.testing.assert_allclose(scores / expected, people.observed / e, atol=1e-4)
 
 
-def test_scaled_to_an_opinion_that_knows_more_or_less():
+def test_scaled_to_predictions_with_more_or_less_information():
     """One that knows all the logits know scales them as the truth would; one that knows less makes them too flat."""
     rng = np.random.default_rng(0)
-    shown = rng.uniform(0.02, 0.6, (40, 3))  # P(γ = j | x), x as fine as it gets
-    coarse = shown.reshape(20, 2, 3).mean(1).repeat(2, 0)  # given only which pair of rows it is
+    drawn = rng.uniform(0.02, 0.6, (40, 3))  # P(γ = j | x), x as fine as it gets
+    coarse = drawn.reshape(20, 2, 3).mean(1).repeat(2, 0)  # given only which pair of rows it is
     e = torch.tensor([0.7, 0.8, 1.0], dtype=torch.float64)
 
-    def scale(knowing, opinion):
+    def scale(knowing, prediction):
         logits = 1.3 * torch.logit((torch.from_numpy(knowing) / e).clamp(max=0.98)) - 0.5
         found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
         for _ in range(4):
-            found = fit_scale(logits, torch.from_numpy(opinion), e, *found)
+            found = fit_scale(logits, torch.from_numpy(prediction), e, *found)
         return torch.stack(found)
 
-    np.testing.assert_allclose(scale(coarse, shown), scale(coarse, coarse), atol=1e-6)
-    assert scale(shown, shown)[0] == pytest.approx(1 / 1.3, abs=0.02)
-    assert scale(shown, coarse)[0] < 0.8 * scale(shown, shown)[0]
+    np.testing.assert_allclose(scale(coarse, drawn), scale(coarse, coarse), atol=1e-6)
+    assert scale(drawn, drawn)[0] == pytest.approx(1 / 1.3, abs=0.02)
+    assert scale(drawn, coarse)[0] < 0.8 * scale(drawn, drawn)[0]
 
 
-def test_two_opinions_averaged_in_logits_cost_no_more_than_on_average():
+def test_two_predictions_averaged_in_logits_cost_no_more_than_on_average():
     """Cross-entropy with y, for any two; and of errors that are independent half the variance is left."""
     rng = np.random.default_rng(0)
     world = Population.random(50, 4, concentration=0.5)
@@ -390,33 +371,19 @@ def test_two_opinions_averaged_in_logits_cost_no_more_than_on_average():
     assert abs(halves[1] / halves[0] - 0.5) < 0.02
 
 
-def test_the_calmer_order_for_coverage_is_that_of_the_draw():
+def test_the_best_order_for_coverage_is_that_of_the_draw():
     """A label that comes alone, or two that come together and are likelier."""
     world = Population.of(3, {(0,): 0.4, (1, 2): 0.6})
-    there, shown = world.present[0], world.shown[0]
-    assert there.argmax() > 0 == shown.argmax()
+    there, drawn = world.present[0], world.observed[0]
+    assert there.argmax() > 0 == drawn.argmax()
 
     def score(scores):
         found = [(p, evaluate(y[None], scores[None])) for p, y in zip(world.chance[0], world.sets, strict=True) if p]
         return {name: sum(p * each[name] for p, each in found) for name in ("coverage", "ranking_loss")}
 
-    by_presence, by_draw = score(there - [0, 0, 1e-6]), score(shown - [0, 0, 1e-6])
+    by_presence, by_draw = score(there - [0, 0, 1e-6]), score(drawn - [0, 0, 1e-6])
     assert by_presence["ranking_loss"] < by_draw["ranking_loss"]
     assert by_presence["coverage"] > by_draw["coverage"]
-
-
-def test_nn_pu_is_least_where_the_propensity_likelihood_is():
-    people = Population.random(seed=1, concentration=1)
-    e = people.frequency / people.prior
-    inside = people.shown / e
-    assert (inside < 1).all()
-    logits = torch.from_numpy(inside).logit().requires_grad_()
-    prior, frequency = torch.from_numpy(people.prior), torch.from_numpy(people.frequency)
-    risk = nn_pu(logits, torch.from_numpy(people.shown), prior, frequency)
-    (slope,) = torch.autograd.grad(risk.sum(), logits)
-    np.testing.assert_allclose(slope, 0, atol=1e-12)
-    found = minimise(expected_propensity_loss(people, e), inside.shape)
-    np.testing.assert_allclose(found.sigmoid(), inside, atol=1e-5)
 
 
 # a wrong scale
@@ -424,12 +391,12 @@ def test_nn_pu_is_least_where_the_propensity_likelihood_is():
 
 def test_a_wrong_cardinality_scales_all_scores_alike():
     people = Population.random(seed=0, concentration=1)
-    truth = people.shown / people.present
+    truth = people.observed / people.present
     for factor in (0.5, 0.8, 1.3):  # κ̂/κ
         scores = (
             minimise(expected_propensity_loss(people, np.minimum(truth / factor, 1)), truth.shape).sigmoid().numpy()
         )
-        reachable = np.maximum(factor * people.present, people.shown)  # no propensity is above 1
+        reachable = np.maximum(factor * people.present, people.observed)  # no propensity is above 1
         np.testing.assert_allclose(scores, np.minimum(reachable, 1), atol=1e-4)
 
 
@@ -482,10 +449,10 @@ def test_few_positives_make_the_estimator_choose_too_wide_a_bin(n_observed, esti
 
 def test_every_test_the_page_names_exists():
     named = set(re.findall(r"`(test_\w+)`", (TESTS.parent / "docs" / "theory.md").read_text(encoding="utf-8")))
-    names = ("test_theory.py", "test_likelihoods.py", "test_losses.py", "test_priors_held_out.py")
-    files = [TESTS / name for name in names]
-    real = {name for file in files for name in re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE)}
-    assert named <= real
-    assert {name for name in re.findall(r"^def (test_\w+)", files[0].read_text("utf-8"), re.MULTILINE)} - named == {
-        "test_every_test_the_page_names_exists"
-    }
+    others = ("methods/test_likelihoods.py", "training/test_criteria.py", "test_priors_held_out.py")
+
+    def tests_in(file):
+        return set(re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE))
+
+    assert named <= tests_in(Path(__file__)).union(*(tests_in(TESTS / name) for name in others))
+    assert tests_in(Path(__file__)) - named == {"test_every_test_the_page_names_exists"}

@@ -39,7 +39,7 @@ from onepos.files import write_atomically
 from onepos.methods import AN, CRISPPlus, Full
 from onepos.methods.base import Method, TrainView
 from onepos.metrics import METRICS
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.outcome import predict_rows
 from onepos.training.plan import Plan
 from onepos.training.samples import as_samples, fit_scaling
@@ -115,7 +115,7 @@ KINDS: dict[str, Callable[[], Method]] = {
 def parts_of(data: Dataset, seed: int) -> list[Dataset]:
     """Training, validation and test rows; of features the test rows are those that came with them."""
     if not data.name.endswith("-features"):
-        return [data.take(part) for part in split(data.Y, seed)]
+        return [data.take(part) for part in train_val_test_split(data.Y, seed)]
     rows = data.take(data.splits["train"])
     order = np.random.default_rng(seed).permutation(len(rows.Y))
     cut = len(order) * 4 // 5

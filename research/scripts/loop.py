@@ -21,7 +21,7 @@ from onepos.methods import AN, CRISP
 from onepos.methods.base import Method
 from onepos.methods.losses import assume_negative
 from onepos.metrics import METRICS
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.loop import train
 from onepos.training.plan import Plan
 from onepos.training.samples import as_samples, fit_scaling
@@ -82,7 +82,7 @@ def main() -> None:
         data = load_dataset(options.data)
     except FileNotFoundError:
         data = load_dataset("digit-scenes")
-    rows = split(data.Y, 0).train
+    rows = train_val_test_split(data.Y, 0).train
     dense = data.X[rows].toarray() if data.is_sparse else np.asarray(data.X)[rows]
     X = as_samples(dense, fit_scaling(dense)).data
     observed = draw_single_positive(data.Y[rows], 0)

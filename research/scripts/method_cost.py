@@ -21,7 +21,7 @@ from stacked import cpu_name
 
 from onepos.datasets import load_dataset
 from onepos.methods import make_method
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.loop import train
 from onepos.training.plan import Plan
 from onepos.training.samples import Samples, as_samples, fit_scaling
@@ -69,7 +69,7 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", UserWarning)  # uncertain priors are not what is measured
     data = load_dataset(options.data)
-    rows = data.take(split(data.Y, 0).train)
+    rows = data.take(train_val_test_split(data.Y, 0).train)
     samples, observed = as_samples(rows.X, fit_scaling(rows.X)), draw_single_positive(rows.Y, 0)
     print(f"{os.cpu_count()} cores, {cpu_name()}; torch {torch.__version__}, one thread\n")
     size = f"{len(samples)} rows × {data.n_features}, {data.n_labels} labels"

@@ -25,7 +25,7 @@ from onepos import SinglePositiveClassifier, held_out_probabilities
 from onepos.datasets import Dataset, load_dataset
 from onepos.files import write_atomically
 from onepos.priors import PriorEstimate, estimate_priors
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 
 STRICT = ("scene", "image", "yeast", "voc2012-features", "coco2014-features")
 OTHERS = ("emotions", "cal500", "yahoo_arts", "reuters_k500", "rcv1subset1_top944", "mirflickr_tags", "delicious")
@@ -68,7 +68,7 @@ class Found:
 
 def make_trial(data: Dataset, seed: int) -> Trial:
     shipped = data.splits is not None and data.name.endswith("-features")
-    rows = data.take(data.splits["train"] if shipped else split(data.Y, seed).train)
+    rows = data.take(data.splits["train"] if shipped else train_val_test_split(data.Y, seed).train)
     rows = rows.take(np.flatnonzero(rows.Y.any(1)))
     return Trial(rows.X, np.asarray(rows.Y), draw_single_positive(rows.Y, seed), seed)
 
@@ -87,7 +87,7 @@ def run(trial: Trial) -> tuple[dict[str, Found], float]:
     probability = held_out_probabilities(trial.X, trial.observed, random_state=trial.seed).probability.numpy()
     seconds = time.perf_counter() - began
     rows = np.random.default_rng(trial.seed).choice(len(trial.Y), min(N_LABELLED, len(trial.Y)), replace=False)
-    known = {"κ known": {"known_cardinality": float(truth.sum())}, "50 rows": {"labelled": trial.Y[rows]}}
+    known = {"κ known": {"cardinality": float(truth.sum())}, "50 rows": {"labelled": trial.Y[rows]}}
     estimates = {
         OWN: estimate_priors(own_rows_logits(trial), trial.observed),
         HELD_OUT: estimate_priors(probability, trial.observed),

@@ -28,7 +28,7 @@ from onepos.datasets import Dataset, load_dataset
 from onepos.methods import make_method
 from onepos.metrics import METRICS
 from onepos.priors import estimate_priors
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.criteria import CRITERIA
 from onepos.training.loop import predict_logits, train
 from onepos.training.plan import Plan
@@ -62,7 +62,8 @@ class Trial:
     prior: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        self.rows, self.validation, self.test = (self.data.take(part) for part in split(self.data.Y, self.seed))
+        split = train_val_test_split(self.data.Y, self.seed)
+        self.rows, self.validation, self.test = (self.data.take(part) for part in split)
         scaling = fit_scaling(self.rows.X)
         parts = (self.rows, self.validation, self.test)
         self.samples, self.held_out, self.unseen = (as_samples(part.X, scaling) for part in parts)

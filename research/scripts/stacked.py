@@ -33,7 +33,7 @@ from onepos.bench.stacked_adam import StackedAdam
 from onepos.bench.stacking import can_stack, train_many
 from onepos.datasets import Dataset, load_dataset
 from onepos.methods import METHODS
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.loop import History, train
 from onepos.training.plan import Plan
 from onepos.training.samples import as_samples, fit_scaling
@@ -47,7 +47,7 @@ def make_tasks(data: Dataset, method: str, n_runs: int, epochs: int, device: str
     """Runs as a study would make them: trials share their rows."""
     trials = []
     for seed in range(min(n_runs, N_SPLITS)):
-        rows, held_out, _ = (data.take(part) for part in split(data.Y, seed))
+        rows, held_out, _ = (data.take(part) for part in train_val_test_split(data.Y, seed))
         scaling = fit_scaling(rows.X)
         oracle = "full labels" in METHODS[method]().requires
         observed = rows.Y if oracle else draw_single_positive(rows.Y, seed)
@@ -107,7 +107,7 @@ def products_and_adam(tasks: list[Task], rounds: int) -> float:
 def time_loaders(data: Dataset, rounds: int) -> dict[int, float]:
     """Seconds per epoch with a DataLoader of single rows, by its number of workers."""
     torch.set_num_threads(1)
-    rows, held_out, _ = (data.take(part) for part in split(data.Y, 0))
+    rows, held_out, _ = (data.take(part) for part in train_val_test_split(data.Y, 0))
     X, V = (torch.tensor(np.asarray(part.X), dtype=torch.float32) for part in (rows, held_out))
     observed = draw_single_positive(rows.Y, 0)
     return {n: min(with_loader(X, observed, n, (V, held_out.Y)) for _ in range(rounds)) for n in (0, 8)}
@@ -128,7 +128,7 @@ def main() -> None:
         parser.error(f"--methods must name methods of {', '.join(METHODS)}; got {', '.join(sorted(unknown))}.")
 
     data = load_dataset(options.data)
-    n_train = len(split(data.Y, 0).train)
+    n_train = len(train_val_test_split(data.Y, 0).train)
     threads = torch.get_num_threads()
     machine = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} cores, {cpu_name()}"
     print(f"{machine}; torch {torch.__version__}, {threads} threads\n")

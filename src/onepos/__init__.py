@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from onepos.priors import PriorEstimate as PriorEstimate
     from onepos.priors import estimate_priors as estimate_priors
     from onepos.protocol import draw_single_positive as draw_single_positive
-    from onepos.protocol import split as split
+    from onepos.protocol import train_val_test_split as train_val_test_split
 
 _ROOMS = {
     "onepos.methods.crisp_plus.crossfit": ("held_out_probabilities",),
@@ -70,7 +70,7 @@ _ROOMS = {
     ),
     "onepos.metrics": ("METRICS", "evaluate"),
     "onepos.priors": ("PriorEstimate", "estimate_priors"),
-    "onepos.protocol": ("draw_single_positive", "split"),
+    "onepos.protocol": ("draw_single_positive", "train_val_test_split"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 

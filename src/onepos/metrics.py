@@ -2,7 +2,7 @@
 
 Y is the (n, c) 0/1 array of true labels. `scores` order the labels; any increasing transform of them gives
 the same ranking metrics, but prefer logits, since sigmoids that saturate at 0 or 1 tie. Ties always count
-against the model. When nothing is left to average, the answer is NaN. docs/metrics.md tells every rule.
+against the model. When nothing is left to average, the answer is NaN. docs/metrics.md lists every rule.
 """
 
 import difflib

@@ -1,11 +1,10 @@
-"""Who is trained on, and what is seen of it: seeded splits and single-positive draws from label matrices.
+"""Which rows train, validate and test, and which one label of a row is observed: seeded splits and draws.
 
 Nothing here touches NumPy's global generator: a seed enters through `random_state` and stays inside the call.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations, cycle, islice, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +17,6 @@ Seed = int | np.random.Generator | None
 
 _PARTS = ("train", "val", "test")
 
-# Bounds on evening out a stratified split: exchanges, rows looked at in each, pairs of rows in each.
-_MAX_EXCHANGES = 300
-_MAX_CANDIDATES = 4096
-_MAX_PAIRS = 64
-
 
 class Split(NamedTuple):
     """Row numbers of the three parts, each sorted; together they hold every row once."""
@@ -32,43 +26,22 @@ class Split(NamedTuple):
     test: Indices
 
 
-def split(
-    Y: Any,
-    random_state: Seed,
-    fractions: Sequence[float] = (0.8, 0.1, 0.1),
-    stratify: bool = False,
-) -> Split:
+def train_val_test_split(Y: Any, random_state: Seed = None, fractions: Sequence[float] = (0.8, 0.1, 0.1)) -> Split:
     """Divide the rows of Y at random into train, val and test.
 
     Each size is rounded in turn from what the parts before it left, so the sizes sum to n.
 
-    With `stratify`, every label is spread over the parts in the same ratio, as far as whole rows allow
-    (iterative stratification, one label instead of one row at a time): the label with the fewest rows
-    still unassigned hands all of them out in proportion to what each part still wants of it; repeat;
-    rows without labels fill what is left. At last rows are exchanged between parts while that makes the
-    labels more even. The sizes are the same as without it.
-
     Args:
-        Y: labels, a 0/1 array or SciPy sparse matrix (n, c), or a vector of n label indices (-1 for none).
-        random_state: a seed, a Generator (which is advanced), or None for a split that nobody can repeat.
-        fractions: shares of train, val and test; they sum to 1, and a part may be 0.
-        stratify: spread every label evenly.
-
-    References:
-        Sechidis, Tsoumakas, Vlahavas: On the stratification of multi-label data, ECML PKDD 2011.
+        Y: One entry per row; only the number of rows matters.
+        random_state: A seed, a Generator (which is advanced), or None for a split that can not be repeated.
+        fractions: Shares of train, val and test; they sum to 1, and a part may be 0.
 
     Examples:
-        >>> split(np.eye(10), random_state=0)
+        >>> train_val_test_split(np.eye(10), random_state=0)
         Split(train=array([0, 1, 2, 3, 4, 5, 7, 9]), val=array([8]), test=array([6]))
     """
-    if stratify:
-        positives = _positives(as_indicator(Y) if np.ndim(Y) == 1 else Y)
-        n_samples = len(positives.indptr) - 1
-    else:
-        n_samples = Y.shape[0] if hasattr(Y, "shape") else len(Y)
-    sizes = _part_sizes(n_samples, fractions)
-    rng = np.random.default_rng(random_state)
-    part = _stratified_parts(positives, sizes, rng) if stratify else _shuffled_parts(sizes, rng)
+    sizes = _part_sizes(Y.shape[0] if hasattr(Y, "shape") else len(Y), fractions)
+    part = np.random.default_rng(random_state).permutation(np.repeat(np.arange(len(sizes)), sizes))
     return Split(*(np.flatnonzero(part == k) for k in range(len(_PARTS))))
 
 
@@ -90,18 +63,17 @@ def cole_split(n: int, seed: int = 1200, val_fraction: float = 0.2) -> Split:
     return Split(np.sort(order[:n_train]), np.sort(order[n_train:]), np.empty(0, dtype=np.int64))
 
 
-def draw_single_positive(Y: Any, random_state: Seed, how: str | ArrayLike = "uniform") -> Indicator:
-    """Keep one positive label per row, as an annotator who names a single one would.
+def draw_single_positive(Y: Any, random_state: Seed = None, how: str | ArrayLike = "uniform") -> Indicator:
+    """Keep one positive label of each row, as if an annotator had named a single one.
 
-    P(label j is kept | row i) = w_ij / Σ_k w_ik over the positives k of row i. Rows without positives stay
-    zero.
+    P(label j is kept | row i) = w_ij / Σ_k w_ik over the positives k of row i. Rows without positives stay zero.
 
     Args:
-        Y: true labels, a 0/1 array or SciPy sparse matrix (n, c).
-        random_state: a seed, a Generator (which is advanced), or None for a draw that nobody can repeat.
-        how: what w is: "uniform" (1), "frequency" (how many rows of Y hold label j), or an array of
-            propensities >= 0 per label (c,) or per row and label (n, c). "cole" is the uniform draw of
-            Cole et al.'s code, bit for bit; it needs an integer seed (they used 1200).
+        Y: True labels, a 0/1 array or SciPy sparse matrix (n, c).
+        random_state: A seed, a Generator (which is advanced), or None for a draw that can not be repeated.
+        how: What w is: "uniform" (1), "frequency" (the number of rows of Y with label j), or an array of propensities
+            >= 0 per label (c,) or per row and label (n, c). "cole" is the uniform draw of Cole et al.'s code, bit for
+            bit; it needs an integer seed (they used 1200).
 
     Returns:
         A new array (n, c) of uint8 with at most one 1 per row.
@@ -130,8 +102,8 @@ def as_indicator(observed: Any, n_labels: int | None = None) -> Indicator:
     """Turn labels in either accepted form into a new 0/1 array (n, c).
 
     Args:
-        observed: a 0/1 array (n, c), or a vector of n label indices where -1 stands for none.
-        n_labels: c; by default the largest index plus one.
+        observed: A 0/1 array (n, c), or a vector of n label indices where -1 stands for none.
+        n_labels: The number of labels c; by default the largest index plus one.
 
     Examples:
         >>> as_indicator([2, 0, -1])
@@ -151,9 +123,9 @@ def as_indicator(observed: Any, n_labels: int | None = None) -> Indicator:
 
 
 def check_indicator(values: Any, name: str) -> Indicator:
-    """Give `values` as a 0/1 array (n, c) of uint8, or raise a ValueError that says where it is not one.
+    """Return `values` as a 0/1 array (n, c) of uint8, or raise a ValueError with the first entry that is neither.
 
-    The input itself is given back where it is one already: do not write to the result.
+    An input that is such an array already is returned as it is: do not write to the result.
     """
     array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
     if array.ndim != 2:
@@ -231,134 +203,6 @@ def _part_sizes(n_samples: int, fractions: Sequence[float]) -> Indices:
     return sizes
 
 
-def _shuffled_parts(sizes: Indices, rng: np.random.Generator) -> Indices:
-    return rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
-
-
-def _stratified_parts(positives: _Positives, sizes: Indices, rng: np.random.Generator) -> Indices:
-    """Assign every row to a part, the label with the fewest unassigned rows first, then even out the rest."""
-    part = np.full(sizes.sum(), -1, dtype=np.int64)
-    room = sizes.copy()
-    unassigned = np.bincount(positives.labels, minlength=positives.n_labels)
-    wanted = np.outer(sizes / sizes.sum(), unassigned)  # (parts, c)
-    excess = -wanted
-    ends = np.cumsum(unassigned)
-    by_label = np.split(positives.rows[_stable_order(positives.labels)], ends[:-1])
-
-    while np.any(unassigned > 0):
-        label = int(np.argmin(np.where(unassigned > 0, unassigned, len(part) + 1)))
-        rows = by_label[label]
-        rows = rng.permutation(rows[part[rows] < 0])
-        shares = _share_out(len(rows), -excess[:, label], room, rng)
-        part[rows] = np.repeat(np.arange(len(sizes)), shares)
-        room -= shares
-        for k, given in enumerate(np.split(rows, np.cumsum(shares)[:-1])):
-            counts = np.bincount(_labels_of(given, positives)[0], minlength=positives.n_labels)
-            excess[k] += counts
-            unassigned -= counts
-
-    part[part < 0] = _shuffled_parts(room, rng)
-    weight = np.divide(1, wanted, out=np.zeros_like(wanted), where=wanted > 0)
-    _Exchange(part, positives, excess, weight, rng).run()
-    return part
-
-
-@dataclass
-class _Exchange:
-    """Exchanges rows between parts while that lowers χ² = Σ_kj excess_kj² / wanted_kj.
-
-    Handing labels out one by one leaves those to chance whose rows nearly all went with rarer labels, and the
-    last ones have to fill the sizes; exchanges make them even as well. `part` and `excess` change in place.
-    """
-
-    part: Indices
-    positives: _Positives
-    excess: Floats  # (parts, c)
-    weight: Floats  # (parts, c): 1 / wanted
-    rng: np.random.Generator
-
-    def run(self) -> None:
-        pairs = list(combinations(np.unique(self.part).tolist(), 2))
-        n_idle = 0
-        for a, b in islice(cycle(pairs), _MAX_EXCHANGES):
-            n_idle = 0 if self.improve(a, b) else n_idle + 1
-            if n_idle == 2 * len(pairs):  # each call looks at other rows, so one failure proves little
-                break
-
-    def improve(self, a: int, b: int) -> bool:
-        """Exchange the best few rows of parts a and b, if that lowers χ²."""
-        # Exchanging x of a for z of b changes χ² by Σ_j g_j·(z_j − x_j) + h_j·(z_j − x_j)², which is at most
-        # (h − g)·x + (h + g)·z: the sides separate, so the best rows of each are paired.
-        g = 2 * (self.weight[a] * self.excess[a] - self.weight[b] * self.excess[b])
-        h = self.weight[a] + self.weight[b]
-        leaving, price_a = self.cheapest_rows(a, h - g)
-        coming, price_b = self.cheapest_rows(b, h + g)
-        n_pairs = min(len(leaving), len(coming))
-        n_pairs = int(np.count_nonzero(price_a[:n_pairs] + price_b[:n_pairs] < -1e-9))
-        leaving, coming = leaving[:n_pairs], coming[:n_pairs]
-        # All pairs at once may overshoot: take as many as bring χ² lowest, maybe none.
-        change = np.zeros((n_pairs + 1, self.positives.n_labels))
-        change[1:] = np.cumsum(self.indicator(coming) - self.indicator(leaving), axis=0)
-        terms = (self.excess[a] + change) ** 2 * self.weight[a]
-        terms += (self.excess[b] - change) ** 2 * self.weight[b]
-        best = int(np.argmin(terms.sum(axis=1)))
-        self.part[leaving[:best]] = b
-        self.part[coming[:best]] = a
-        self.excess[a] += change[best]
-        self.excess[b] -= change[best]
-        return best > 0
-
-    def cheapest_rows(self, k: int, price: Floats) -> tuple[Indices, Floats]:
-        """Among a random choice of part k, the rows whose labels' prices sum lowest, with these sums."""
-        rows = np.flatnonzero(self.part == k)
-        if len(rows) > _MAX_CANDIDATES:
-            rows = rows[np.unique(self.rng.integers(len(rows), size=_MAX_CANDIDATES))]
-        labels, owner = _labels_of(rows, self.positives)
-        total: Floats = np.bincount(owner, price[labels], minlength=len(rows)).astype(np.float64)
-        best = np.argsort(total, kind="stable")[:_MAX_PAIRS]
-        return rows[best], total[best]
-
-    def indicator(self, rows: Indices) -> Floats:
-        labels, owner = _labels_of(rows, self.positives)
-        dense = np.zeros((len(rows), self.positives.n_labels))
-        dense[owner, labels] = 1
-        return dense
-
-
-def _labels_of(rows: Indices, positives: _Positives) -> tuple[Indices, Indices]:
-    """All labels of `rows`, and the position in `rows` that each belongs to."""
-    starts, ends = positives.indptr[rows], positives.indptr[rows + 1]
-    owner = np.repeat(np.arange(len(rows)), ends - starts)
-    offset = np.arange(len(owner)) - (np.cumsum(ends - starts) - (ends - starts))[owner]
-    return positives.labels[starts[owner] + offset], owner
-
-
-def _stable_order(labels: Indices) -> Indices:
-    # NumPy sorts 16-bit integers by radix, ten times faster.
-    is_small = len(labels) == 0 or labels.max() < 1 << 16
-    return np.argsort(labels.astype(np.uint16) if is_small else labels, kind="stable")
-
-
-def _share_out(total: int, wanted: Floats, room: Indices, rng: np.random.Generator) -> Indices:
-    """Split `total` rows in proportion to `wanted` by largest remainder, no part above its `room`."""
-    weight = np.maximum(wanted, 0)
-    is_full = room == 0
-    ideal = np.zeros(len(room))
-    while not np.all(is_full):
-        if weight[~is_full].sum() == 0:  # those that want the label are full: the others take it as they can
-            weight = room.astype(np.float64)
-        ideal[is_full] = room[is_full]
-        ideal[~is_full] = (total - room[is_full].sum()) * weight[~is_full] / weight[~is_full].sum()
-        if not np.any(ideal > room):
-            break
-        is_full |= ideal > room
-    shares = np.floor(ideal + 1e-9).astype(np.int64)
-    # Remainders that differ only by rounding errors are tied, and ties are broken at random.
-    order = np.lexsort((rng.random(len(room)), -np.round(ideal - shares, 9)))
-    shares[order[: total - shares.sum()]] += 1
-    return shares
-
-
 def _draw_uniform(positives: _Positives, rng: np.random.Generator) -> tuple[Indices, Indices]:
     rows = np.flatnonzero(positives.counts)
     return rows, positives.labels[positives.indptr[rows] + rng.integers(positives.counts[rows])]
@@ -409,7 +253,7 @@ def _weights(positives: _Positives, how: str | ArrayLike) -> Floats:
         place = f"label {where[0]}" if propensity.ndim == 1 else f"row {where[0]}, column {where[1]}"
         raise ValueError(
             f"propensities must be finite and >= 0; {place} has {propensity[tuple(where)]}. "
-            "Use 0 for labels that are never named."
+            "Use 0 for labels that are never observed."
         )
     if propensity.ndim == 1:
         return propensity[positives.labels]
@@ -440,7 +284,7 @@ def _from_indices(labels: NDArray[Any], n_labels: int | None) -> Indicator:
         )
     if n_labels is None:
         if len(labels) == 0 or labels.max() < 0:
-            raise ValueError("the number of labels must be known; no row names one. Give n_labels as a number.")
+            raise ValueError("the number of labels must be known; no row has a label. Pass n_labels as a number.")
         n_labels = int(labels.max()) + 1
     wrong = np.flatnonzero((labels < -1) | (labels >= n_labels))
     if len(wrong):

@@ -23,7 +23,7 @@ def test_an_entry_fits_its_method(method, dataset):
 
 
 def test_numbers_from_full_labels():
-    assert find_recipe("epr", "anything", Y).parameters == {"k": 2.0}
+    assert find_recipe("epr", "anything", Y).parameters == {"cardinality": 2.0}
     with pytest.raises(ValueError, match="the recipe of epr needs the cardinality, which only full labels tell"):
         find_recipe("epr", "yeast")
 
@@ -56,8 +56,8 @@ def test_pictures_have_recipes(method, dataset):
 @pytest.mark.parametrize(
     ("method", "dataset", "name", "value"),
     [
-        ("role", "cub", "k", 31.4),
-        ("epr", "coco", "k", 2.9),
+        ("role", "cub", "cardinality", 31.4),
+        ("epr", "coco", "cardinality", 2.9),
         ("em", "voc", "alpha", 0.2),
         ("em-apl", "cub", "warmup", 3),
         ("em-apl", "coco", "beta", 0.9),

@@ -10,7 +10,7 @@ from onepos.bench.run import run_one
 from onepos.bench.study import Run
 from onepos.datasets import load_dataset
 from onepos.metrics import average_precision, ranking_loss
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_crisp_beats_chance_on_real_data(name, real_data):
     crisp, by_frequency, by_lot = [], [], []
     for seed in range(3):
         scores = run_one(make_run(name, "crisp", seed), data)["test"]
-        parts = split(data.Y, seed)
+        parts = train_val_test_split(data.Y, seed)
         frequency = draw_single_positive(data.Y[parts.train], seed).mean(0)
         truth = data.Y[parts.test]
         crisp.append(scores["average_precision"])

@@ -22,7 +22,7 @@ from onepos.bench.study_file import read_study
 from onepos.datasets import load_dataset
 from onepos.methods import make_method
 from onepos.metrics import METRICS, evaluate
-from onepos.protocol import split
+from onepos.protocol import train_val_test_split
 from onepos.training.criteria import CRITERIA
 from onepos.training.loop import predict_logits
 
@@ -149,7 +149,7 @@ def test_runs_of_a_trial_share_rows_and_labels_and_trials_differ(study, scenes):
 def test_rows_are_split_anew_where_the_data_set_ships_no_three_parts(study, scenes):
     plain = dataclasses.replace(scenes, splits=None)
     run = study.runs()[0]
-    parts = split(plain.Y, run.split_seed)
+    parts = train_val_test_split(plain.Y, run.split_seed)
     assert np.array_equal(make_trial(plain, run).test_labels, plain.Y[parts.test])
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("short_cross_fit")
 
 def make(name):
     method = METHODS[name]()
-    return method.set_params(k=1.9) if "k" in method.privileged else method
+    return method.set_params(cardinality=1.9) if "cardinality" in method.privileged else method
 
 
 def three_runs(name, toy):

@@ -165,9 +165,9 @@ def test_sensitivity_is_the_papers_star():
 
 def test_recipes_are_left_out_where_the_study_says_so(edit):
     both = ('methods = ["an",', 'methods = ["epr", "an",')
-    assert {dict(run.parameters).get("k") for run in edit(both).runs() if run.method == "epr"} == {None}
+    assert {dict(run.parameters).get("cardinality") for run in edit(both).runs() if run.method == "epr"} == {None}
     with_recipes = edit(both, ("recipes = false", "recipes = true"))
-    assert {run.parameters["k"] for run in with_recipes.runs() if run.method == "epr"} == {"$cardinality"}
+    assert {run.parameters["cardinality"] for run in with_recipes.runs() if run.method == "epr"} == {"$cardinality"}
     assert {run.parameters["warmup"] for run in with_recipes.runs() if run.method == "crisp"} == {1}
 
 

@@ -17,7 +17,7 @@ import onepos.training.loop
 from onepos.bench.stacking import can_stack, train_many
 from onepos.methods import AN, METHODS
 from onepos.methods.base import Method
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.backbones import make_backbone
 from onepos.training.loop import Diverged, History, Trained, predict_logits, train
 from onepos.training.plan import Plan
@@ -33,7 +33,7 @@ STACKABLE = [name for name in METHODS if METHODS[name]().stacking.possible]
 
 def make(name, cardinality=1.9):
     method = METHODS[name]()
-    return method.set_params(k=float(cardinality)) if "k" in method.privileged else method
+    return method.set_params(cardinality=float(cardinality)) if "cardinality" in method.privileged else method
 
 
 def toy_tasks(toy, name="an", n=4, network="mlp", **plan):
@@ -152,7 +152,7 @@ def test_equals_one_by_one_on_real_data(data, name, real_data):
     dataset = dataset.take(np.arange(600)) if data == "corel5k" else dataset
     tasks, test_sets = [], []
     for seed in range(8):
-        parts = split(dataset.Y, seed)
+        parts = train_val_test_split(dataset.Y, seed)
         rows, val, test = (dataset.take(part) for part in parts)
         scaling = fit_scaling(rows.X)
         torch.manual_seed(seed)

@@ -9,14 +9,15 @@ from onepos.methods.an_ls import ANLS
 from onepos.methods.losses import assume_negative
 
 
-def test_by_hand(prepare, loss_of):
-    logits = torch.tensor([[0.0, 0.0], [math.log(3), 0.0], [0.0, -math.log(3)]])
-    observed = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    # f = ½ ½ / ¾ ½ / ½ ¼; the two entries off ½ are observed, so ¾ and ¼ weigh 0.8 and their complements 0.2
-    sure = 0.8 * math.log(3 / 4) + 0.2 * math.log(1 / 4)
-    wrong = 0.8 * math.log(1 / 4) + 0.2 * math.log(3 / 4)
-    expected = -(4 * math.log(1 / 2) + sure + wrong) / 6
-    method = prepare(ANLS(smoothing=0.2), observed)
+@pytest.mark.parametrize("smoothing", [0.1, 0.4])
+@pytest.mark.parametrize("is_observed", [True, False])
+def test_by_hand(smoothing, is_observed, prepare, loss_of):
+    """One score is ¾, the others are ½, which cost log 2 with any target."""
+    logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]])
+    observed = torch.tensor([[float(is_observed), 0.0], [0.0, 1.0]])
+    target = 1 - smoothing if is_observed else smoothing
+    expected = (3 * math.log(2) + target * math.log(4 / 3) + (1 - target) * math.log(4)) / 4
+    method = prepare(ANLS(smoothing=smoothing), observed)
     assert math.isclose(loss_of(method, logits, observed).item(), expected, rel_tol=1e-6)
 
 

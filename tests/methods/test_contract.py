@@ -33,7 +33,7 @@ SMALL = {"plc": {"warmup": 3, "queue": 48}}
 def make(name, **parameters):
     """A method of the table; one that must be told the number of labels per row is told 1.9."""
     method = METHODS[name](**(SMALL.get(name, {}) | parameters))
-    return method.set_params(k=1.9) if "k" in method.privileged else method
+    return method.set_params(cardinality=1.9) if "cardinality" in method.privileged else method
 
 
 class TwoViews(DenseRows):

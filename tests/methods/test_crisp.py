@@ -41,10 +41,10 @@ def test_by_hand(prepare, loss_of):
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("normalise", ["dataset", "batch"])
-def test_whole_data_set_as_one_batch_is_equation_8(seed, normalise, prepare, loss_of, random_case):
+@pytest.mark.parametrize("normalize", ["dataset", "batch"])
+def test_whole_data_set_as_one_batch_is_equation_8(seed, normalize, prepare, loss_of, random_case):
     logits, observed, prior = random_case(seed)
-    method = prepare(CRISP(lam=0.7, prior=prior, normalise=normalise), observed)
+    method = prepare(CRISP(lam=0.7, prior=prior, normalize=normalize), observed)
     assert math.isclose(loss_of(method, logits, observed).item(), eq8(logits, observed, prior, 0.7), rel_tol=1e-6)
 
 
@@ -64,7 +64,7 @@ def test_dataset_normalisation_makes_batches_average_to_the_positive_term(prepar
 def test_batch_normalisation_divides_by_the_positives_of_the_batch(prepare, loss_of, random_case):
     logits, observed, prior = random_case(1)
     rows = torch.arange(5)
-    method = prepare(CRISP(prior=prior, normalise="batch"), observed)
+    method = prepare(CRISP(prior=prior, normalize="batch"), observed)
     assert math.isclose(
         loss_of(method, logits[rows], observed[rows]).item(),
         eq8(logits[rows], observed[rows], prior, 1.0),
@@ -210,7 +210,7 @@ def test_fixed_prior_is_one_number_for_all_labels(toy):
         ({"lam": "abc"}, "lam must be a number; got 'abc'"),
         ({"delta": 2}, "delta must lie strictly between 0 and 1; got 2"),
         ({"prior": 1.5}, "prior must lie between 0 and 1; got 1.5"),
-        ({"normalise": "row"}, "normalise must be 'dataset' or 'batch'; got 'row'"),
+        ({"normalize": "row"}, "normalize must be 'dataset' or 'batch'; got 'row'"),
         ({"scores": "stale"}, "scores must be 'fresh' or 'running'; got 'stale'"),
     ],
 )

@@ -95,7 +95,7 @@ def test_equals_the_loops(alpha, case):
     rows, observed = case
     method = set_up(CRISPPlus(alpha, cardinality=1.6), rows, observed)
     fit = cross_fit(rows, observed)
-    prior = estimate_priors(fit.probability, observed, estimator="bracket", known_cardinality=1.6).prior
+    prior = estimate_priors(fit.probability, observed, estimator="bracket", cardinality=1.6).prior
     target = naive_target(observed, fit.probability, alpha)
     torch.testing.assert_close(method.target, target, atol=1e-6, rtol=0)
 
@@ -373,7 +373,7 @@ def test_a_propensity_is_at_most_one(case):
         ({"ensemble_weight": 1.01}, "ensemble_weight must lie between 0 and 1; got 1.01. The default is 0.5."),
         ({"cardinality": 0.5}, "must be a number of at least 1; got 0.5. Leave it out to have it estimated."),
         ({"cardinality": "many"}, "cardinality, the mean number of labels per row, must be a number .* got 'many'"),
-        ({"cardinality": 9}, "known_cardinality must lie between 1 and the number of observed labels, 4; got 9"),
+        ({"cardinality": 9}, "cardinality must lie between 1 and the number of observed labels, 4; got 9"),
     ],
 )
 def test_wrong_parameters(parameters, sentence, case):

@@ -104,6 +104,18 @@ def test_rounds_equal_a_loop_over_labels(as_published, prepare):
     assert np.isnan(expected[observed == 1]).all()
 
 
+@pytest.mark.parametrize("as_published", [False, True])
+@pytest.mark.parametrize(("warmup", "n_named"), [(0, 4 * 18), (1, 4 * 22), (2, 3 * 30)])
+def test_rounds_divide_by_the_epochs_after_the_warm_up(warmup, n_named, as_published, prepare):
+    """T = 5, 100 rows, proportion 0.9. Warm-up 0 and 1: rounds after epochs 1 to 4; warm-up 2: after 2 to 4."""
+    observed = torch.zeros(100, 1)
+    method = prepare(EMAPL(warmup=warmup, proportion=0.9, as_published=as_published), observed, n_epochs=5)
+    for epoch in range(5):
+        method.epoch = epoch
+        method.end_epoch(view_of(torch.linspace(-2, 2, 100)[:, None], observed, 5))
+    assert method.pseudo.isfinite().sum() == n_named
+
+
 def test_a_quota_that_is_a_whole_number_is_exact(prepare):
     observed = torch.zeros(90, 1)  # in floating point 0.7·90 is less than 63
     method = prepare(EMAPL(warmup=1, proportion=0.7), observed, n_epochs=2, epoch=0)

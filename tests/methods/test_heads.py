@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from onepos.methods.heads import (
     CAMHead,
@@ -108,41 +109,83 @@ def test_activation_maps_by_a_loop(maps):
     assert (head.activation(maps) > 0).any()
 
 
-def normalise(x):
-    return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+def as_torch_layer(layer, width):
+    """A layer of the library with its weights copied into torch's own modules, with the codes added to q and k."""
+    attention = nn.MultiheadAttention(width, 4, batch_first=True).double()
+    perceptron = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)).double()
+    norms = [nn.LayerNorm(width).double(), nn.LayerNorm(width).double()]
+    projections = [layer.query, layer.key, layer.value]
+    with torch.no_grad():
+        attention.in_proj_weight.copy_(torch.cat([each.weight for each in projections]))
+        attention.in_proj_bias.copy_(torch.cat([each.bias for each in projections]))
+    attention.out_proj.load_state_dict(layer.out.state_dict())
+    perceptron[0].load_state_dict(layer.inner.state_dict())
+    perceptron[2].load_state_dict(layer.outer.state_dict())
+    for norm, ours in zip(norms, (layer.norm_1, layer.norm_2), strict=True):
+        norm.load_state_dict(ours.state_dict())
+
+    def forward(x, x_code, source, source_code):
+        found, _ = attention(x + x_code, source + source_code, source)
+        x = norms[0](x + found)
+        return norms[1](x + perceptron(x))
+
+    return forward
 
 
-def layer(state, name, x, x_code, source, source_code):
-    """One look of x at the source and a perceptron, head by head, with loops over who looks."""
-
-    def linear(part, rows):
-        return rows @ state[f"{name}.{part}.weight"].T + state[f"{name}.{part}.bias"]
-
-    query, key, value = linear("query", x + x_code), linear("key", source + source_code), linear("value", source)
-    found = np.zeros_like(query)
-    size = query.shape[1] // 4
-    for head in range(4):
-        part = slice(head * size, (head + 1) * size)
-        for t in range(len(query)):
-            strength = np.exp(key[:, part] @ query[t, part] / math.sqrt(size))
-            found[t, part] = strength / strength.sum() @ value[:, part]
-    x = normalise(x + linear("out", found))
-    return normalise(x + linear("outer", np.maximum(linear("inner", x), 0)))
-
-
-def test_label_attention_by_a_loop(maps):
+def random_attention():
+    """Double precision, without dropout; norms and biases away from one and zero, so that leaving one out shows."""
     torch.manual_seed(1)
     attention = LabelAttention(8, 3).double().eval()
-    state = {name: value.numpy() for name, value in attention.state_dict().items()}
-    code = sine_code(3, 2, 8).double().numpy()
-    out = attention(maps.double()).detach().numpy()
-    for i in range(4):
-        places = maps[i].double().numpy().reshape(8, 6).T
-        places = layer(state, "encoder", places, code, places, code)
-        labels = np.zeros((3, 8))
-        for decoder in ("decoders.0", "decoders.1"):
-            labels = layer(state, decoder, labels, state["queries"], places, code)
-        np.testing.assert_allclose(out[i], labels, atol=1e-9)
+    for name, parameter in attention.named_parameters():
+        if "norm" in name or "bias" in name:
+            nn.init.uniform_(parameter, 0.5, 1.5)
+    return attention
+
+
+@torch.no_grad()
+def test_label_attention_equals_torch_modules(maps):
+    """One encoder layer, two decoder layers that attend to the places alone, one last normalisation."""
+    attention = random_attention()
+    code = sine_code(3, 2, 8).double()
+    places = maps.double().flatten(2).transpose(1, 2)
+    places = as_torch_layer(attention.encoder, 8)(places, code, places, code)
+    labels = torch.zeros(4, 3, 8, dtype=torch.float64)
+    for decoder in attention.decoders:
+        labels = as_torch_layer(decoder, 8)(labels, attention.queries, places, code)
+    expected = nn.functional.layer_norm(labels, (8,), attention.norm.weight, attention.norm.bias)
+    torch.testing.assert_close(attention(maps.double()), expected, rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_encoder_layer_equals_torch_encoder_layer(maps):
+    layer = random_attention().encoder
+    theirs = nn.TransformerEncoderLayer(8, 4, 32, dropout=0.0, batch_first=True).double().eval()
+    state = layer.state_dict()
+    theirs.load_state_dict(
+        {f"self_attn.in_proj_{kind}": torch.cat([state[f"{part}.{kind}"] for part in ("query", "key", "value")])
+         for kind in ("weight", "bias")}
+        | {f"{name}.{kind}": state[f"{ours}.{kind}"] for kind in ("weight", "bias") for name, ours in {
+            "self_attn.out_proj": "out", "linear1": "inner", "linear2": "outer", "norm1": "norm_1", "norm2": "norm_2",
+        }.items()}
+    )  # fmt: skip
+    places = maps.double().flatten(2).transpose(1, 2)
+    none = torch.zeros(6, 8, dtype=torch.float64)
+    torch.testing.assert_close(layer(places, none, places, none), theirs(places), rtol=0, atol=1e-12)
+
+
+def test_label_attention_starts_as_the_authors_does():
+    """Xavier's bound of each matrix as it is drawn there: query, key and value as one (3·C, C)."""
+    torch.manual_seed(0)
+    width = 256
+    layer = LabelAttention(width, 3).decoders[0]
+    bounds = {"query": 4 * width, "key": 4 * width, "value": 4 * width, "out": 2 * width}
+    for name, fans in (bounds | {"inner": 5 * width, "outer": 5 * width}).items():
+        largest = getattr(layer, name).weight.abs().max().item()
+        assert math.isclose(largest, math.sqrt(6 / fans), rel_tol=1e-3), name
+    for name in ("query", "key", "value", "out"):
+        assert not getattr(layer, name).bias.any(), name
+    assert math.isclose(layer.inner.bias.abs().max().item(), 1 / math.sqrt(width), rel_tol=0.02)
+    assert math.isclose(layer.outer.bias.abs().max().item(), 1 / math.sqrt(4 * width), rel_tol=0.02)
 
 
 def test_sine_code_by_a_loop():

@@ -1,16 +1,14 @@
-"""The likelihoods against enumeration over all label sets, at their limits, at the edge of float32, and in a stack."""
+"""The propensity likelihood in a loop, at its limits, at the edge of float32 and in a stack; the scale of logits."""
 
 from decimal import Decimal, getcontext
-from itertools import combinations, product
-from math import comb
 
 import numpy as np
 import pytest
 import torch
 from torch.func import grad, vmap
 
-from onepos.methods.likelihoods import fit_scale, prior_alignment, propensity_likelihood, single_positive_likelihood
-from onepos.methods.losses import binary_cross_entropy, nn_pu
+from onepos.methods.likelihoods import fit_scale, propensity_likelihood
+from onepos.methods.losses import binary_cross_entropy
 
 
 def random_logits(n_rows, n_labels, seed=0, scale=2.0):
@@ -21,119 +19,6 @@ def indicator(labels, n_labels):
     row = torch.zeros(n_labels, dtype=torch.float64)
     row[list(labels)] = 1
     return row
-
-
-def enumerated(scores, shown):
-    """P(exactly these labels are shown | as many are shown), by going through all 2^c label sets."""
-    joint = at_least = 0.0
-    for labels in product((0, 1), repeat=len(scores)):
-        chance = np.prod([f if y else 1 - f for f, y in zip(scores, labels, strict=True)])
-        if sum(labels) >= len(shown):
-            at_least += chance
-            if all(labels[j] for j in shown):
-                joint += chance / comb(sum(labels), len(shown))
-    return joint / at_least
-
-
-def poisson_binomial(scores):
-    """P(S = 0), P(S = 1), … of a sum of independent labels."""
-    chance = np.ones(1)
-    for f in scores:
-        chance = np.convolve(chance, [1 - f, f])
-    return chance
-
-
-# the draw
-
-
-@pytest.mark.parametrize("n_labels", [1, 2, 3, 5, 8])
-def test_draw_is_enumeration_for_one_and_several(n_labels):
-    for m in range(1, n_labels + 1):
-        sets = list(combinations(range(n_labels), m))[:12]
-        logits = random_logits(len(sets), n_labels, seed=m)
-        observed = torch.stack([indicator(labels, n_labels) for labels in sets])
-        loss = single_positive_likelihood(logits, observed, max_observed=n_labels)
-        wanted = [enumerated(row, labels) for row, labels in zip(logits.sigmoid().numpy(), sets, strict=True)]
-        np.testing.assert_allclose(torch.exp(-loss), wanted, rtol=1e-9)
-
-
-@pytest.mark.parametrize("m", [1, 2, 3])
-def test_draw_sums_to_one_over_the_sets_of_one_size(m):
-    observed = torch.stack([indicator(labels, 6) for labels in combinations(range(6), m)])
-    logits = random_logits(1, 6).expand(len(observed), 6)
-    assert torch.exp(-single_positive_likelihood(logits, observed, max_observed=3)).sum().item() == pytest.approx(1)
-
-
-def test_rows_that_show_nothing_cost_nothing_and_pull_nowhere():
-    logits = random_logits(3, 4).requires_grad_()
-    observed = torch.tensor([[0, 0, 0, 0], [0, 1, 0, 0], [1, 1, 0, 0]])
-    loss = single_positive_likelihood(logits, observed, max_observed=2)
-    (slope,) = torch.autograd.grad(loss.sum(), logits)
-    assert loss[0] == 0
-    assert (loss[1:] > 0).all()
-    assert (slope[0] == 0).all()
-    assert (slope[1:].abs().sum(1) > 0).all()
-
-
-def test_one_label_is_always_the_one_drawn():
-    loss = single_positive_likelihood(torch.tensor([[-60.0], [0.0], [60.0]]), torch.ones(3, 1))
-    np.testing.assert_allclose(loss, 0, atol=1e-6)
-
-
-def test_rare_labels_make_it_a_softmax():
-    logits = random_logits(5, 7) - 40
-    observed = torch.eye(7, dtype=torch.float64)[[0, 2, 4, 6, 1]]
-    wanted = torch.nn.functional.cross_entropy(logits, observed.argmax(1), reduction="none")
-    np.testing.assert_allclose(single_positive_likelihood(logits, observed), wanted, rtol=1e-9)
-
-
-def test_without_the_bound_on_the_count_a_row_costs_more():
-    logits, observed = random_logits(6, 6), torch.stack([indicator((0, 3, 4), 6)] * 6)
-    costs = [single_positive_likelihood(logits, observed, max_observed=m) for m in (1, 2, 3, 4)]
-    assert (costs[0] > costs[1]).all()
-    assert (costs[1] > costs[2]).all()
-    assert torch.equal(costs[2], costs[3])
-
-
-def test_order_of_the_labels_does_not_matter():
-    logits, observed = random_logits(4, 9), torch.stack([indicator((1, 5, 8), 9)] * 4)
-    order = torch.from_numpy(np.random.default_rng(1).permutation(9))
-    for m in (1, 3):
-        permuted = single_positive_likelihood(logits[:, order], observed[:, order], max_observed=m)
-        np.testing.assert_allclose(permuted, single_positive_likelihood(logits, observed, max_observed=m), rtol=1e-12)
-
-
-def test_n_nodes_are_exact_for_2n_labels_and_no_more():
-    def error(n_labels, nodes):
-        # Λ stays below 1.5·n, beyond which the nodes no longer span the whole interval.
-        logits = random_logits(1, n_labels) - 1
-        loss = single_positive_likelihood(logits, indicator((0,), n_labels)[None], nodes=nodes)
-        return abs(loss.item() + np.log(enumerated(logits[0].sigmoid().numpy(), (0,))))
-
-    assert error(8, 4) < 1e-13
-    assert error(6, 3) < 1e-13
-    assert error(10, 4) > 1e-12
-    assert error(8, 3) > 1e-12
-
-
-@pytest.mark.parametrize(
-    ("m", "nodes", "bound"), [(1, 8, 7e-6), (1, 12, 2e-8), (2, 8, 1e-5), (2, 12, 4e-8), (3, 12, 3e-7), (5, 16, 5e-8)]
-)
-def test_error_of_few_nodes_with_many_labels(m, nodes, bound):
-    rows = [np.full(1000, share) for share in (0.005, 0.014, 0.02, 0.04, 0.1, 0.5, 0.99)]
-    rows += [np.r_[np.full(k, 1 - 1e-9), np.full(1000 - k, 1e-4)] for k in (1, 10, 16, 24, 64, 900)]
-    rows += [np.linspace(1e-3, 1 - 1e-3, 1000)]
-    scores = np.array(rows)
-    observed = torch.stack([indicator(range(m), 1000)] * len(rows))
-    loss = single_positive_likelihood(torch.from_numpy(scores).logit(), observed, nodes=nodes, max_observed=m)
-    for row, cost in zip(scores, loss, strict=True):
-        others, everyone = poisson_binomial(row[m:]), poisson_binomial(row)
-        inverse = np.array([1 / comb(m + s, m) for s in range(len(others))])
-        wanted = row[:m].prod() * (others * inverse).sum() / everyone[m:].sum()
-        assert torch.exp(-cost).item() == pytest.approx(wanted, rel=bound)
-
-
-# each entry by itself
 
 
 @pytest.mark.parametrize("shape", [(3,), (4, 3)])
@@ -150,7 +35,7 @@ def test_propensity_likelihood_in_a_loop(shape):
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
-def test_propensity_one_is_assuming_negatives_and_zero_hears_positives_only():
+def test_propensity_one_is_assuming_negatives_and_zero_uses_positives_only():
     logits, observed = torch.linspace(-60, 60, 24).view(4, 6), torch.eye(6)[[0, 2, 4, 5]]
     assert torch.equal(propensity_likelihood(logits, observed, torch.ones(6)), binary_cross_entropy(logits, observed))
     nothing_else = propensity_likelihood(logits, observed, torch.zeros(6))
@@ -170,32 +55,9 @@ def test_propensity_likelihood_to_fifty_digits(dtype):
             assert got[i, j].item() == pytest.approx(wanted, abs=max(2.1e-9, 64 * torch.finfo(dtype).eps))
 
 
-# the priors
-
-
-def test_alignment_in_a_loop_and_its_minimum():
-    logits, prior = random_logits(5, 3), torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
-    mean = logits.sigmoid().mean(0).numpy()
-    wanted = [-p * np.log(m) - (1 - p) * np.log(1 - m) for p, m in zip(prior.numpy(), mean, strict=True)]
-    np.testing.assert_allclose(prior_alignment(logits, prior), wanted, rtol=1e-12)
-
-    met = torch.from_numpy(mean)
-    logits.requires_grad_()
-    (slope,) = torch.autograd.grad(prior_alignment(logits, met).sum(), logits)
-    np.testing.assert_allclose(slope, 0, atol=1e-15)
-    entropy = -met * met.log() - (1 - met) * (1 - met).log()
-    np.testing.assert_allclose(prior_alignment(logits, met).detach(), entropy, rtol=1e-12)
-    assert (prior_alignment(logits + 0.1, met) > entropy).all()
-
-
-def test_alignment_of_one_row_is_cross_entropy_with_the_prior():
-    logits, prior = random_logits(1, 3), torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
-    np.testing.assert_allclose(prior_alignment(logits, prior), binary_cross_entropy(logits, prior[None])[0])
-
-
 @pytest.mark.parametrize(("slope", "shift"), [(1.0, 0.0), (0.6, -1.5), (1.8, 0.7)])
 def test_scale_is_found_again(slope, shift):
-    """Chances made with β and δ lead back to them; a propensity of 1 is Platt's case."""
+    """Probabilities made with β and δ lead back to them; a propensity of 1 is Platt's case."""
     logits = random_logits(50, 6, scale=2)
     e = torch.linspace(0.1, 1, 6, dtype=torch.float64)
     target = e * torch.sigmoid(slope * logits + shift)
@@ -230,56 +92,24 @@ def test_scale_stays_within_bounds():
         assert found[0] == pytest.approx(bound)
 
 
-def test_scale_of_logits_that_say_nothing():
-    """All alike: what comes out is finite and meets the mean."""
+def test_scale_of_equal_logits():
+    """The result is finite and meets the mean."""
     target = torch.full((30, 4), 0.2)
     slope, shift = fit_scale(torch.full((30, 4), 3.0), target, torch.ones(4), torch.tensor(1.0), torch.tensor(0.0))
     assert slope > 0
     np.testing.assert_allclose(torch.sigmoid(slope * 3 + shift), 0.2, atol=1e-3)
 
 
-# all of them
-
-
-def draw(logits, observed, prior):
-    return single_positive_likelihood(logits, observed, max_observed=3)
-
-
-def propensity(logits, observed, prior):
-    return propensity_likelihood(logits, observed, prior)
-
-
-def alignment(logits, observed, prior):
-    return prior_alignment(logits, prior)
-
-
-def pu(logits, observed, prior):
-    return nn_pu(logits, observed, prior)
-
-
-ALL = [draw, propensity, alignment, pu]
-
-
-@pytest.mark.parametrize("loss", ALL)
-def test_gradient(loss):
+def test_gradient():
     observed = torch.stack([indicator(labels, 5) for labels in ((), (0,), (3,), (1, 2), (0, 1, 4))])
     prior = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9], dtype=torch.float64)
-    torch.autograd.gradcheck(lambda g: loss(g, observed, prior), (random_logits(5, 5).requires_grad_(),))
+    torch.autograd.gradcheck(
+        lambda g: propensity_likelihood(g, observed, prior), (random_logits(5, 5).requires_grad_(),)
+    )
 
 
-def test_gradient_where_the_nodes_are_cut_off():
-    logits = random_logits(2, 60, scale=0.5) + 2  # Λ about 45, beyond 1.5·16
-    observed = torch.stack([indicator((0,), 60), indicator((1, 2), 60)])
-    fine = logits.clone().requires_grad_()
-    coarse = logits.clone().requires_grad_()
-    single_positive_likelihood(fine, observed, nodes=32, max_observed=2).sum().backward()
-    single_positive_likelihood(coarse, observed, nodes=12, max_observed=2).sum().backward()
-    np.testing.assert_allclose(coarse.grad, fine.grad, rtol=1e-5, atol=1e-8)
-
-
-@pytest.mark.parametrize("loss", ALL)
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "bfloat16"])
-def test_finite_at_the_edge(loss, half):
+def test_finite_at_the_edge(half):
     """Logits of ±60 and a thousand labels: near the same in float64, and a gradient without a gap."""
     rng = np.random.default_rng(0)
     rows = [np.full(1000, 60), np.full(1000, -60), rng.choice([-60, 60], 1000), rng.normal(0, 20, 1000).clip(-60, 60)]
@@ -290,25 +120,24 @@ def test_finite_at_the_edge(loss, half):
 
     logits = exact.to(torch.bfloat16 if half else torch.float32).requires_grad_()
     with torch.autocast("cpu", torch.bfloat16, enabled=half):
-        value = loss(logits, observed.float(), prior.float())
+        value = propensity_likelihood(logits, observed.float(), prior.float())
         value.sum().backward()
     assert value.dtype == torch.float32
     assert torch.isfinite(value).all()
     assert torch.isfinite(logits.grad).all()
     wide = exact.requires_grad_()
-    wanted = loss(wide, observed, prior)
+    wanted = propensity_likelihood(wide, observed, prior)
     wanted.sum().backward()
     np.testing.assert_allclose(value.detach(), wanted.detach(), rtol=2e-5, atol=2e-5)
     np.testing.assert_allclose(logits.grad.double(), wide.grad, rtol=0.01 if half else 1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", ALL)
-def test_stacked_and_traced(loss):
+def test_stacked_and_traced():
     """As in stacked training: the gradient of three runs at once, recorded once, then played with other numbers."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     def slope(logits, observed, prior):
-        return grad(lambda g: loss(g, observed, prior).mean())(logits)
+        return grad(lambda g: propensity_likelihood(g, observed, prior).mean())(logits)
 
     def case(seed):
         rng = np.random.default_rng(seed)

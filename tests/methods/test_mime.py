@@ -125,19 +125,36 @@ def test_as_published_pseudo_labels_come_from_drawn_codes(prepare, random_case):
     assert torch.equal(made[3], made[4])
 
 
+@pytest.mark.parametrize("as_published", [False, True])
+def test_published_tabular_prior_rule_alternates(as_published, prepare):
+    """One of 8 rows is observed and E = 1/3, so 3 are ignored: always the same, or others every second time."""
+    observed = torch.zeros(8, 1, dtype=torch.float64)
+    observed[0] = 1
+    logits = torch.arange(8.0).double()[:, None]
+    method = prepare(MIME(rule="prior", inverse_cardinality=1 / 3, warmup=1, as_published=as_published), observed)
+    method._score = lambda train: train.logits()
+    ignored = []
+    for epoch in range(3):
+        method.epoch = epoch
+        method.end_epoch(view_of(logits, observed))
+        ignored.append(method.ignored[:, 0].nonzero()[:, 0].tolist())
+    assert ignored == ([[5, 6, 7], [2, 3, 4], [5, 6, 7]] if as_published else 3 * [[5, 6, 7]])
+
+
 def test_prior_rule_ignores_anew_after_each_epoch(prepare):
-    """Label 0: tied scores, and 33/0.55 is less than 60; label 1: not observed; label 2: too few rows are left."""
+    """Label 0: tied scores, and 33/0.55 is less than 60 in floating point; label 1: not observed; label 2: too few rows
+    are left; label 3: 20/0.55 = 36.4."""
     rng = np.random.default_rng(0)
-    observed = (torch.tensor(rng.random((150, 3)).argsort(0)) < torch.tensor([33, 0, 120])).double()
+    observed = (torch.tensor(rng.random((150, 4)).argsort(0)) < torch.tensor([33, 0, 120, 20])).double()
     method = prepare(MIME(rule="prior", inverse_cardinality=0.55, warmup=2), observed)
     assert method.privileged
     assert not MIME().privileged
-    np.testing.assert_allclose(method.class_prior, [60 / 150, np.nan, 1.0], rtol=1e-6)
+    np.testing.assert_allclose(method.class_prior, [60 / 150, np.nan, 1.0, 20 / 0.55 / 150], rtol=1e-6)
     for epoch in range(4):
-        logits = torch.tensor(rng.normal(size=(150, 3)))
+        logits = torch.tensor(rng.normal(size=(150, 4)))
         logits[:, 0] = logits[:, 0].round()
-        expected = np.zeros((150, 3), dtype=bool)
-        for j in range(3 if epoch + 1 >= 2 else 0):
+        expected = np.zeros((150, 4), dtype=bool)
+        for j in range(4 if epoch + 1 >= 2 else 0):
             hidden = [i for i in range(150) if observed[i, j] == 0]
             count = math.floor(int(observed[:, j].sum()) / Fraction(55, 100))
             for i in sorted(hidden, key=lambda i: -logits[i, j].item())[:count]:
@@ -146,7 +163,7 @@ def test_prior_rule_ignores_anew_after_each_epoch(prepare):
         method.end_epoch(view_of(logits, observed))
         np.testing.assert_array_equal(method.ignored.numpy(), expected)
         assert torch.equal(method.labels.double(), observed)
-    assert expected.sum(0).tolist() == [60, 0, 30]
+    assert expected.sum(0).tolist() == [60, 0, 30, 36]
 
 
 @pytest.mark.parametrize("method", [MIME(theta=0.6), MIME(rule="prior", inverse_cardinality=0.5)], ids=["2024", "2023"])

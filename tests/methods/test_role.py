@@ -25,7 +25,9 @@ def test_by_hand(prepare, loss_of):
     third = math.log(3)
     logits = torch.tensor([[0.0, 0.0], [third, 0.0], [0.0, -third]])
     observed = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    method = started_at(prepare(ROLE(k=1.4), observed), torch.tensor([[third, 0.0], [0.0, 0.0], [0.0, third]]))
+    method = started_at(
+        prepare(ROLE(cardinality=1.4), observed), torch.tensor([[third, 0.0], [0.0, 0.0], [0.0, third]])
+    )
     # f = ½ ½ / ¾ ½ / ½ ¼ (1 per row) and ŷ = ¾ ½ / ½ ½ / ½ ¾ (7/6 per row)
     quarter, half, much = -math.log(1 / 4), -math.log(1 / 2), -math.log(3 / 4)
     positive = (half + much) + (much + half) + (quarter + much)
@@ -44,7 +46,7 @@ def test_equals_the_double_loop(seed, cross, epsilon, tolerance, prepare, loss_o
     all_logits, all_observed, _ = random_case(seed)
     all_observed[0], all_observed[1] = 0, 1
     theta, index = random_case(seed + 10)[0], torch.tensor([7, 0, 3, 1, 11])
-    method = started_at(prepare(ROLE(k=1.3, cross=cross), all_observed), theta)
+    method = started_at(prepare(ROLE(cardinality=1.3, cross=cross), all_observed), theta)
     logits, observed = all_logits[index], all_observed[index]
 
     def nl(x):
@@ -65,7 +67,7 @@ def test_equals_the_double_loop(seed, cross, epsilon, tolerance, prepare, loss_o
 def test_each_side_takes_the_other_as_given(prepare, loss_of, random_case):
     """∂L/∂g = ½[−l·(1−f) + f − ŷ]/Bc + (count − k)/c²·f(1−f)/B, and the same with f and ŷ changed over."""
     logits, observed, _ = random_case(4)
-    method = started_at(prepare(ROLE(k=1.3), observed), random_case(5)[0])
+    method = started_at(prepare(ROLE(cardinality=1.3), observed), random_case(5)[0])
     loss_of(method, logits.requires_grad_(), observed).backward()
     seen, f, y = observed.numpy(), sigmoid(logits.detach()), sigmoid(method.label_logits.detach())
     for gradient, mine, other in ((logits.grad, f, y), (method.label_logits.grad, y, f)):
@@ -77,7 +79,7 @@ def test_sure_labels_make_it_half_of_assume_negative(prepare, loss_of, random_ca
     """Where ŷ is the observed label and k is met, all that moves the network is AN."""
     logits, observed, _ = random_case(6)
     met = torch.sigmoid(logits).sum(1).mean().item()
-    method = started_at(prepare(ROLE(k=met, cross="unobserved"), observed), 40 * (2 * observed - 1))
+    method = started_at(prepare(ROLE(cardinality=met, cross="unobserved"), observed), 40 * (2 * observed - 1))
     logits.requires_grad_()
     (gradient,) = torch.autograd.grad(loss_of(method, logits, observed), logits)
     (expected,) = torch.autograd.grad(assume_negative(logits, observed), logits)
@@ -86,7 +88,7 @@ def test_sure_labels_make_it_half_of_assume_negative(prepare, loss_of, random_ca
 
 def test_start(prepare):
     observed = torch.eye(4).repeat(50, 1)
-    y = torch.sigmoid(prepare(ROLE(k=2), observed).label_logits.detach())
+    y = torch.sigmoid(prepare(ROLE(cardinality=2), observed).label_logits.detach())
     torch.testing.assert_close(y[observed == 1], torch.full((200,), 0.995))
     rest = y[observed == 0]
     assert ((rest > 0.4 - 1e-6) & (rest < 0.6 + 1e-6)).all()
@@ -96,10 +98,10 @@ def test_start(prepare):
 
 def test_labels_are_learnt_ten_times_as_fast(toy):
     X, _, observed = toy
-    assert ROLE(k=2).lr_factor("label_logits") == 10 * ROLE(k=2).lr_factor("head.weight")
-    model = SinglePositiveClassifier(ROLE(k=2), epochs=1, batch_size=60, lr=1e-3, random_state=0)
+    assert ROLE(cardinality=2).lr_factor("label_logits") == 10 * ROLE(cardinality=2).lr_factor("head.weight")
+    model = SinglePositiveClassifier(ROLE(cardinality=2), epochs=1, batch_size=60, lr=1e-3, random_state=0)
     after_one = model.fit(X, observed).method_.label_logits.detach()
-    still = SinglePositiveClassifier(ROLE(k=2), epochs=1, batch_size=60, lr=0.0, random_state=0)
+    still = SinglePositiveClassifier(ROLE(cardinality=2), epochs=1, batch_size=60, lr=0.0, random_state=0)
     moved = (after_one - still.fit(X, observed).method_.label_logits.detach()).abs()
     assert math.isclose(moved.median().item(), 1e-2, rel_tol=1e-2), "Adam's first step is the learning rate"
 
@@ -107,12 +109,15 @@ def test_labels_are_learnt_ten_times_as_fast(toy):
 @pytest.mark.parametrize(
     ("parameters", "sentence"),
     [
-        ({}, r"ROLE needs k, the expected number of labels per row; none was given\. Pass ROLE\(k=…\) or use a"),
-        ({"k": 9}, "k must be above 0 and at most the number of labels, 3; got 9"),
-        ({"k": 2, "cross": "none"}, "cross must be 'all' or 'unobserved'; got 'none'"),
+        (
+            {},
+            r"ROLE needs cardinality, .*; none was given\. Pass ROLE\(cardinality=…\) or use a",
+        ),
+        ({"cardinality": 9}, "cardinality must be above 0 and at most the number of labels, 3; got 9"),
+        ({"cardinality": 2, "cross": "none"}, "cross must be 'all' or 'unobserved'; got 'none'"),
     ],
 )
 def test_wrong_parameters(parameters, sentence, prepare):
-    assert ROLE.privileged == {"k"}
+    assert ROLE.privileged == {"cardinality"}
     with pytest.raises(ValueError, match=sentence):
         prepare(ROLE(**parameters), torch.eye(3))

@@ -307,6 +307,6 @@ def test_learns_from_pictures(train_on_pictures):
 
 def test_pictures_have_no_graph_of_inputs(train_on_pictures):
     with pytest.raises(
-        ValueError, match=r"its inputs have the shape \(64, 3, 16, 16\)\. For pictures pass graph='features'"
+        ValueError, match=r"its inputs have the shape \(64, 3, 16, 16\)\. For images pass graph='features'"
     ):
         train_on_pictures(SMILE())

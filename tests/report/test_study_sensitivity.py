@@ -125,7 +125,7 @@ def test_the_place_of_a_value():
 
 
 def test_values_that_are_words_stand_side_by_side():
-    space = {"crisp": {"normalise": Axis("values", ("batch",)), "every": Axis("values", (2,))}}
+    space = {"crisp": {"normalize": Axis("values", ("batch",)), "every": Axis("values", (2,))}}
     every, normalise = map(make_panel, find_rays(make_results(make_study(method_space=space))))
     assert normalise.ticks == ["dataset", "batch"]
     assert normalise.places.tolist() == [0, 1]

@@ -20,7 +20,7 @@ from onepos.methods import make_method
 from onepos.methods.base import Shared
 from onepos.metrics import METRICS, evaluate
 from onepos.priors import FloatArray, estimate_priors
-from onepos.protocol import draw_single_positive, split
+from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.criteria import CRITERIA
 from onepos.training.loop import LISTED_LABELS, History, Trained
 from onepos.training.outcome import predict_rows, read_outcome, training_logits
@@ -102,7 +102,7 @@ def _make_row_trial(data: Dataset, run: Run) -> Trial:
     shipped = data.splits or {}
     names = ("train", "val", "test")
     ships_all = all(len(shipped.get(name, ())) for name in names)
-    parts = [shipped[name] for name in names] if ships_all else split(data.Y, run.split_seed)
+    parts = [shipped[name] for name in names] if ships_all else train_val_test_split(data.Y, run.split_seed)
     train, val, test = (data.take(rows) for rows in parts)
     scaling = make_scaling(train.X, run.scaling)
     held_out = as_samples(val.X, scaling)

@@ -67,15 +67,17 @@ def priors(
     estimator: Annotated[
         Estimator,
         typer.Option(
-            help="bbe, the paper's, asks the network trained on these rows; the others ask models that have not seen "
-            "the row, and need no --method, --network of rows or --epochs. Of these take bracket."
+            help="bbe, the paper's, uses scores of a network trained on these rows. bracket, better on most data, uses "
+            "held-out probabilities and needs no --method, --epochs or, for rows, --network."
         ),
     ] = Estimator.bbe,
     cardinality: Annotated[
-        float | None, typer.Option(help="Mean number of labels per row, where it is known; not for bbe.")
+        float | None, typer.Option(help="Mean number of labels per row, where it is known; for bracket.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="bbe: probability with which an interval may miss.")] = 0.01,
-    tau: Annotated[float, typer.Option(help="bbe: weight of the confidence term.")] = 0.01,
+    delta: Annotated[
+        float | None, typer.Option(help="Probability with which an interval may miss, by default 0.01; for bbe.")
+    ] = None,
+    tau: Annotated[float | None, typer.Option(help="Weight of the confidence term, by default 0.01; for bbe.")] = None,
     positives: Positives = "single",
     device: Device = "auto",
     seed: Seed = 0,
@@ -88,9 +90,9 @@ def priors(
     """Estimate how common each label really is, with intervals, from one observed label per row."""
     if out is not None:
         check_folder(out)
-    is_held_out = estimator != Estimator.bbe
-    if cardinality is not None and not is_held_out:
-        raise ValueError("--cardinality is not for --estimator bbe, which was asked for. Add --estimator bracket.")
+    given = {"cardinality": cardinality, "delta": delta, "tau": tau}
+    settings = {name: value for name, value in given.items() if value is not None}
+    _refuse_unused(settings, estimator)
     columns = name_columns(label, separator, label_columns, drop, image)
     rows = read_rows(data, columns, data_root, split_seed)
     observed = observe(rows, draw, draw_file, None, seed, positives)
@@ -100,17 +102,14 @@ def priors(
     images = image_parameters(weights=weights, size=size, workers=workers, skip_broken=skip_broken, cache=cache)
     chosen = {"epochs": epochs, "positives": positives, "device": device, "random_state": seed}
     model = make_classifier(rows, method, network, images, **chosen)
-    level = 0.9 if is_held_out else 1 - delta
-    if is_held_out:
-        scores, observed = _ask_others(model, rows, observed, seed, quiet)
-        estimate = estimate_priors(
-            scores, observed, estimator=str(estimator), known_cardinality=cardinality, level=level
-        )
+    if estimator == Estimator.bracket:
+        scores, observed = _held_out_scores(model, rows, observed, seed, quiet)
     else:
-        scores, observed = _ask_the_trained(model, rows, observed, quiet)
-        estimate = estimate_priors(scores, observed, delta=delta, tau=tau)
+        scores, observed = _trained_scores(model, rows, observed, quiet)
+    estimate = estimate_priors(scores, observed, estimator=str(estimator), **settings)
     if estimate.warning:
-        warnings.warn(f"{estimate.warning} On the command line: --cardinality.", UserWarning, stacklevel=2)
+        warnings.warn(estimate.warning, UserWarning, stacklevel=2)
+    level = 0.9 if estimator == Estimator.bracket else 1 - settings.get("delta", 0.01)
     header = ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
     columns_of = (
         rows.label_names,
@@ -145,14 +144,21 @@ def priors(
     elif not quiet:
         show_table(header, table, title=f"{len(observed)} rows; intervals at {level:g} per label")
         print()
-        _explain_priors(estimate, is_held_out)
+        _explain_priors(estimate, estimator)
 
 
-def _explain_priors(estimate: PriorEstimate, is_held_out: bool) -> None:
-    """What to think of the table."""
+def _refuse_unused(settings: dict[str, float], estimator: Estimator) -> None:
+    """Before the training: an option that the estimator does not use."""
+    other = {Estimator.bbe: Estimator.bracket, Estimator.bracket: Estimator.bbe}[estimator]
+    for name in settings.keys() & ({"cardinality"} if estimator == Estimator.bbe else {"delta", "tau"}):
+        raise ValueError(f"--{name} is not for --estimator {estimator}. Leave it out or add --estimator {other}.")
+
+
+def _explain_priors(estimate: PriorEstimate, estimator: Estimator) -> None:
+    """Lines below the table: how far it can be relied on."""
     doubtful = int((~estimate.reliable).sum())
     count = f"{doubtful} of {len(estimate.prior)} labels have"
-    if is_held_out:
+    if estimator == Estimator.bracket:
         low, high = estimate.cardinality_interval
         sure = "as given" if low == high else f"probably {low:.2f} to {high:.2f}"
         print(f"labels per row: {estimate.cardinality:.2f}, {sure}; all priors scale with it.")
@@ -160,8 +166,8 @@ def _explain_priors(estimate: PriorEstimate, is_held_out: bool) -> None:
             print(f"{count} an interval that reaches below half or above double the estimate.")
         return
     print(
-        "The model was trained on these rows, as in the paper: the better it remembers them, the more its priors "
-        "and intervals fall below the truth."
+        "The scores are of the rows the network was trained on, as in the paper: the more it has memorised them, the "
+        "further priors and intervals fall below the truth."
     )
     if doubtful:
         print(
@@ -170,7 +176,7 @@ def _explain_priors(estimate: PriorEstimate, is_held_out: bool) -> None:
         )
 
 
-def _ask_the_trained(
+def _trained_scores(
     model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, quiet: bool
 ) -> tuple[Any, Any]:
     """Logits of the rows the model is trained on, and their observed labels; without skipped images."""
@@ -184,12 +190,12 @@ def _ask_the_trained(
     return without_skipped(logits, model), without_skipped(observed, model)
 
 
-def _ask_others(
+def _held_out_scores(
     model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, seed: int, quiet: bool
 ) -> tuple[Any, Any]:
-    """P(observed label | row) by models that never saw it, and the observed labels; without skipped images."""
+    """Held-out P(observed label | row), and the observed labels; without skipped images."""
     from onepos.labels import read_labels
-    from onepos.methods.crossfit import cross_fit
+    from onepos.methods.crisp_plus.crossfit import held_out_probabilities
 
     observed, _ = read_labels(observed, len(observed), str(model.positives))
     with progress(quiet) as advance:
@@ -199,7 +205,7 @@ def _ask_others(
             read = ~(features != features).any(1)  # all but skipped images
             X, observed = features[read], observed[read]
         advance("cross-fitting", -1, 1)
-        fit = cross_fit(X, observed, seed)
+        fit = held_out_probabilities(X, observed, random_state=seed)
         advance("cross-fitting", 0, 1)
     return fit.probability.numpy(), observed
 

@@ -64,9 +64,9 @@ def read_image_rows(name: str, part: str, columns: dict[str, str | None], split_
     if not part:
         return images
     if images.splits is None:
-        from onepos.protocol import split
+        from onepos.protocol import train_val_test_split
 
-        return images.take(split(images.Y, split_seed)._asdict()[part])
+        return images.take(train_val_test_split(images.Y, split_seed)._asdict()[part])
     if part not in images.splits:
         raise ValueError(f"{name} has the parts {', '.join(images.splits)}; there is no {part}. Name one of them.")
     return images.take(images.splits[part])

@@ -49,11 +49,11 @@ def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
     """The rows of each part: as they come with the data, where they do, and otherwise by the seed."""
     import numpy as np
 
-    from onepos.protocol import split
+    from onepos.protocol import train_val_test_split
 
     shipped = dict(dataset.splits or {})
     if not {"train", "test"} <= set(shipped):
-        return split(dataset.Y, seed)._asdict()
+        return train_val_test_split(dataset.Y, seed)._asdict()
     if "val" not in shipped:
         rows = np.random.default_rng(seed).permutation(shipped["train"])
         shipped["val"], shipped["train"] = (np.sort(each) for each in np.split(rows, [len(rows) // 10]))
@@ -212,7 +212,7 @@ def read_inputs(
     import numpy as np
     import pandas as pd
 
-    from onepos.protocol import split
+    from onepos.protocol import train_val_test_split
 
     names = getattr(model, "feature_names_in_", None)
     X, found = read_features(
@@ -221,7 +221,7 @@ def read_inputs(
     if part and kind == ".npz" and _holds_labels(name):
         return as_inputs(read_rows(data, {"drop": drop}, root, split_seed), model)
     if part:
-        X = X[split(np.ones((X.shape[0], 1)), split_seed)._asdict()[part]]
+        X = X[train_val_test_split(np.ones((X.shape[0], 1)), split_seed)._asdict()[part]]
     return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
 
 

@@ -21,10 +21,7 @@ class Estimator(StrEnum):
     """How class priors are estimated; the names of `onepos.priors.ESTIMATORS`, which would bring torch."""
 
     bbe = "bbe"
-    anchor = "anchor"
-    reweighted = "reweighted"
     bracket = "bracket"
-    shrinkage = "shrinkage"
 
 
 DataArgument = Annotated[

@@ -18,10 +18,13 @@ class ANLS(Method):
     """Assume negative with label smoothing.
 
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
+    Deviation: the published code, followed here, uses s = 0.1 as it is; the paper (recalled, not read again) halves it,
+    which is `smoothing=0.05`.
+    Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
+    up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
-        smoothing: s, the probability given to what was not observed; 0 is AN. The published code uses s = 0.1
-            as it stands; the paper (recalled, not read again) halves it, which is `smoothing=0.05`.
+        smoothing: s, the probability given to what was not observed; 0 is AN.
 
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.

@@ -23,7 +23,9 @@ class BoostLU(LargeLoss):
     """BoostLU on class activation maps, with LL-R, LL-Ct or LL-Cp.
 
     Deviation: as in `LargeLoss`, k is exact where the published code sums it up with floating-point error, and
-    observed positives are safe where it touches them (R = 0).
+    observed positives are never touched, as they are in the published code where R = 0.
+    Deviation: the authors let the 1 × 1 convolution learn ten times faster than the network; here that is
+    `backbone_lr=0.1`.
 
     Args:
         variant: "reject" (LL-R), "correct" (LL-Ct) or "permanent" (LL-Cp).

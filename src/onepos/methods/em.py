@@ -1,4 +1,4 @@
-"""EM: say nothing about unobserved labels, and keep the network as unsure of them as the positives allow.
+"""EM: use no target for unobserved labels, and keep their scores as uncertain as the positives allow.
 
     L = (1/Bc) Σ_ij [ −l_ij·log f_ij − α·(1 − l_ij)·H(f_ij) ],   H(f) = −f·log f − (1 − f)·log(1 − f)
 
@@ -18,6 +18,8 @@ class EM(Method):
     """Entropy maximisation. Its scores gather around one half: decide at 0.75, as its authors do, not at 0.5.
 
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
+    Deviation: the published training stops at the first epoch that does not improve the validation mAP; here all epochs
+    of the plan run and the best one is kept, as for every method.
 
     Args:
         alpha: α, weight of the entropy of unobserved labels. The authors use 0.2 on VOC, 0.1 on COCO and NUS,

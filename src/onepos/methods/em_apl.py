@@ -1,4 +1,4 @@
-"""EM-APL: leave the unknown labels as undecided as they are, then name the least likely ones negative, softly.
+"""EM-APL: keep unknown labels uncertain, then give the least likely ones a soft negative label.
 
 EM maximises the entropy H of unobserved labels. After a warm-up, each epoch ends by giving the lowest-scored of them
 their score t as a soft negative label, once and for all; L = (1/Bc) Σ_ij ℓ_ij with
@@ -26,21 +26,28 @@ _EPSILON = 1e-5  # inside the published logarithms
 
 
 class EMAPL(Method):
-    """Entropy maximisation with asymmetric pseudo-labelling: only negatives are ever named.
+    """Entropy maximisation with asymmetric pseudo-labelling: only negative labels are added.
 
-    In each of the T − warmup rounds label j names its ⌊proportion·U_j/(T − warmup)⌋ lowest-scored unannotated rows,
-    ties in row order, where U_j rows do not show the label and T is the number of epochs. (The published code adds a
-    round after the last epoch, which changes nothing; it is left out.)
+    After each of the epochs max(1, warmup), …, T − 1 of T, the ⌊proportion·U_j/(T − warmup)⌋ unannotated rows with the
+    lowest scores of label j get their score as a soft negative label, ties in row order; U_j is the number of rows
+    where label j is not observed. With warmup=0 there are T − 1 rounds, which label the share proportion·(T − 1)/T in
+    all.
 
     Deviation: in the published code a pseudo-label of exactly zero counts as unannotated again, no pseudo-label is
     ever given where one batch holds all rows, and logarithms carry ε = 1e-5; `as_published` brings all three back.
-    Deviation: the published training stops at the first epoch that does not improve; here the loop decides.
+    Deviation: the published training stops at the first epoch that does not improve the validation mAP; here all epochs
+    of the plan run and the best one is kept, as for every method.
+    Deviation: the published code adds a round after the last epoch, which changes nothing; it is left out.
+    Deviation: the published quota is ⌊·⌋ of a product with floating-point error, which can lose one; here it is exact.
+    Deviation: the published code scores augmented images for the pseudo-labels; here they are not augmented.
+    Deviation: the CRISP group's tabular copy divides by epoch − warmup, which is 0 in the first round; the original's
+    T − warmup is used.
 
     Args:
         alpha: α, weight of the entropy.
         beta: β, weight of the pseudo-labels.
         warmup: The first pseudo-labels are given after this many epochs.
-        proportion: Share of the unannotated rows of a label that the rounds name negative in all.
+        proportion: Share of the unannotated rows of a label that T − warmup rounds label in all.
         as_published: Do as the published code does, see above.
 
     References:
@@ -102,10 +109,9 @@ class EMAPL(Method):
         if not self.warmup <= self.epoch + 1 < train.n_epochs or in_one_batch:
             return
         hidden = train.observed == 0
-        # After the epochs max(1, warmup) … T − 1; the published code counts one more where warmup is 0.
-        n_rounds = train.n_epochs - (self.warmup if self.as_published else max(self.warmup, 1))
-        # Rounded, so that 0.9·U that is a whole number does not lose one to its floating-point error.
-        quota = [math.floor(round(self.proportion * u / n_rounds, 9)) for u in hidden.sum(0).tolist()]
+        share = self.proportion / (train.n_epochs - self.warmup)
+        # Rounded, so that a product that is a whole number does not lose one to its floating-point error.
+        quota = [math.floor(round(share * u, 9)) for u in hidden.sum(0).tolist()]
         scores = train.scores().to(self.pseudo.dtype)
         chosen = lowest_per_label(scores, hidden & self.pseudo.isnan(), torch.tensor(quota, device=scores.device))
         if self.as_published:

@@ -1,4 +1,4 @@
-"""EPR: learn from the observed positives alone, and ask that rows get k labels on average.
+"""EPR: learn from the observed positives alone, and hold the mean number of labels per row to a known number k.
 
     L = −(1/Bc) Σ_ij l_ij·log f_ij  +  [ ((1/B) Σ_ij f_ij − k) / c ]²
 
@@ -12,36 +12,37 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepos.methods.base import Batch, Method, TrainView
-from onepos.methods.losses import check_expected_count, expected_count_penalty
+from onepos.methods.losses import check_cardinality, expected_count_penalty
 
 
 class EPR(Method):
     """Expected positive regularisation.
 
-    Deviation: the published code, followed here, divides the first term by B·c and not the second, whose
-    relative weight so grows with c; in the paper (recalled, not read again) the first is divided by B only.
-
+    Deviation: the published code, followed here, divides the first term by B·c and not the second, whose relative
+    weight therefore grows with c; in the paper (recalled, not read again) the first is divided by B only.
     Deviation: the published code adds ε = 1e-5 inside the logarithm; the form on logits needs none.
+    Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
+    up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
-        k: Expected number of labels per row. It is not to be had from single positives: privileged.
+        cardinality: k, the mean number of labels per row. It can not be derived from single positives: privileged.
 
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """
 
-    privileged = frozenset({"k"})
+    privileged = frozenset({"cardinality"})
 
-    def __init__(self, k: float | None = None) -> None:
+    def __init__(self, cardinality: float | None = None) -> None:
         super().__init__()
-        self.k = k
+        self.cardinality = cardinality
 
     def setup(self, train: TrainView) -> None:
         """Check the number; there is nothing to remember."""
-        check_expected_count("EPR", self.k, train.n_labels)
+        check_cardinality("EPR", self.cardinality, train.n_labels)
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """The positives' cross-entropy and the penalty on the expected count."""
         logits = self(features[0])
         positive: Tensor = -(batch.observed * F.logsigmoid(logits)).mean()
-        return positive + expected_count_penalty(logits.sigmoid(), self.k)
+        return positive + expected_count_penalty(logits.sigmoid(), self.cardinality)

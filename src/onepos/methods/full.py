@@ -1,4 +1,4 @@
-"""Full labels: what could be learnt if nothing were hidden. The ceiling of every table, never a method to use.
+"""Full labels: the upper reference of every table; not a method for data with hidden labels.
 
     L = −(1/Bc) Σ_ij [ y_ij·log f_ij + (1 − y_ij)·log(1 − f_ij) ]
 
@@ -14,8 +14,8 @@ from onepos.methods.an import AN
 class Full(AN):
     """Supervision with all labels, the oracle of a benchmark.
 
-    The loss is that of AN; what makes it the oracle is that it is given complete labels. It therefore asks for
-    "full labels", which `fit` never offers: only a benchmark, which holds the true labels, can run it.
+    The loss is that of AN on complete labels. It therefore requires "full labels", which `fit` does not have: only a
+    benchmark, which holds the true labels, can run it.
 
     References:
         Ordinary binary relevance with cross-entropy.

@@ -1,4 +1,4 @@
-"""GR Loss: give each unobserved label a soft pseudo-label from its own score, and weigh it by how much to trust it.
+"""GR Loss: give each unobserved label a soft pseudo-label from its own score, weighted by how reliable it is.
 
 With f̄ for a score that gets no gradient, an observed positive costs −log f and any other entry
 
@@ -23,15 +23,20 @@ class GR(Method):
     """Generalised robust loss.
 
     Deviation: the published code adds 1e-7 inside the logarithm; the form on logits needs none.
+    Deviation: the published trainer can freeze the network for the first n epochs (`linear_init`, 0 by default) and
+    shifts all four schedules by these; here the network is never frozen and the schedules start in the first epoch.
+    Deviation: the published training stops when the validation mAP falls more than 2 points below the best; here all
+    epochs of the plan run and the best one is kept, as for every method.
+    Deviation: the authors let the head learn ten times faster than the network; here that is `backbone_lr=0.1`.
 
     Args:
         w_start: w at the start: how much the pseudo-label K follows the score.
         w_end: w at the end. The schedule stops one step short of it, as published; likewise b.
         b_start: b at the start: log-odds of the pseudo-label of a score of 0.
         b_end: b at the end.
-        mu_start: μ at the start, the score that is trusted most.
+        mu_start: μ at the start, the score with the largest weight.
         mu_end: μ at the end.
-        sigma_start: σ at the start, how far from μ a score is still trusted.
+        sigma_start: σ at the start, how far from μ a score still has weight.
         sigma_end: σ at the end.
         q2: q₂, from cross-entropy (towards 0) to absolute error (1), for an entry taken as positive.
         q3: q₃, the same for an entry taken as negative.
@@ -75,11 +80,11 @@ class GR(Method):
         w, b = _between(self.w_start, self.w_end, begun), _between(self.b_start, self.b_end, begun)
         mu, sigma = _between(self.mu_start, self.mu_end, done), _between(self.sigma_start, self.sigma_end, done)
         pseudo = torch.sigmoid(w * scores + b)  # K
-        trust = torch.exp(-((scores - mu) ** 2) / (2 * sigma**2))  # V
+        reliability = torch.exp(-((scores - mu) ** 2) / (2 * sigma**2))  # V
         # (1 − f^q)/q by way of log f: exact for small q, and with a gradient where f underflows.
         log_yes, log_no = F.logsigmoid(logits), F.logsigmoid(-logits)
         if_positive, if_negative = -torch.expm1(self.q2 * log_yes) / self.q2, -torch.expm1(self.q3 * log_no) / self.q3
-        unobserved = trust * (pseudo * if_positive + (1 - pseudo) * if_negative)
+        unobserved = reliability * (pseudo * if_positive + (1 - pseudo) * if_negative)
         return torch.where(observed == 1, -log_yes, unobserved).mean()
 
 

@@ -103,7 +103,7 @@ class LabelLinear(nn.Module):
 
 
 class LabelAttentionHead(LabelLinear):
-    """Each label looks for its own places in the maps: maps → one embedding per label → logits.
+    """Label attention over the maps: maps → one embedding per label → logits.
 
     Args:
         n_features: Channels C of the maps, which is also the width of the embeddings; a multiple of 4.
@@ -124,7 +124,7 @@ class LabelAttentionHead(LabelLinear):
 
 
 class LabelGaussianHead(LabelLinear):
-    """A Gaussian code per row and label, N(μ, σ²) from what the label finds in the maps; logits linear in its code.
+    """A Gaussian code per row and label, N(μ, σ²) from the label's embedding; logits linear in its code.
 
     Args:
         n_features: Channels of the maps, as for `LabelAttentionHead`.
@@ -156,8 +156,8 @@ class LabelAttention(nn.Module):
     """Maps (B, C, H, W) → one embedding per label, (B, c, C), by a small transformer.
 
     The places of the maps, each with a fixed sine code of where it is, go through one encoder layer; then a learnt
-    query per label gathers from them in two decoder layers. Labels do not attend to each other. A layer ends in its
-    normalisation, has four heads, an inner width of 4·C, and drops a tenth in training.
+    query per label gathers from them in two decoder layers, and a last normalization follows. Labels do not attend to
+    each other. A layer ends in its own normalization, has four heads, an inner width of 4·C, and a dropout of 0.1.
 
     Args:
         n_features: Channels C; a multiple of 4.
@@ -174,6 +174,7 @@ class LabelAttention(nn.Module):
         self.queries = nn.Parameter(torch.randn(n_labels, n_features))
         self.encoder = _AttentionLayer(n_features)
         self.decoders = nn.ModuleList(_AttentionLayer(n_features) for _ in range(2))
+        self.norm = nn.LayerNorm(n_features)
 
     def forward(self, maps: Tensor) -> Tensor:
         """(B, c, C)."""
@@ -184,7 +185,8 @@ class LabelAttention(nn.Module):
         labels: Tensor = places.new_zeros(batch, *self.queries.shape)
         for decoder in self.decoders:
             labels = decoder(labels, self.queries, places, code)
-        return labels
+        normed: Tensor = self.norm(labels)
+        return normed
 
 
 # Heads and dropout of the published network.
@@ -192,19 +194,26 @@ _HEADS, _DROPOUT = 4, 0.1
 
 
 class _AttentionLayer(nn.Module):
-    """Attention to a source and a two-layer perceptron, each added to its input and normalised."""
+    """Attention to a source and a two-layer perceptron, each added to its input and normalized.
+
+    It starts as the authors' does: query, key and value are drawn as one matrix (3·C, C), so their bound is
+    sqrt(6/4C), not sqrt(6/2C); biases of the attention are zero, those of the perceptron as `nn.Linear` draws them.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.inner, self.outer = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        for layer in (self.query, self.key, self.value, self.out, self.inner, self.outer):
+        for layer in (self.out, self.inner, self.outer):
             nn.init.xavier_uniform_(layer.weight)
+        for layer in (self.query, self.key, self.value):
+            nn.init.xavier_uniform_(layer.weight, gain=math.sqrt(0.5))
+        for layer in (self.query, self.key, self.value, self.out):
             nn.init.zeros_(layer.bias)
 
     def forward(self, x: Tensor, x_code: Tensor, source: Tensor, source_code: Tensor) -> Tensor:
-        """x (B, T, C) after a look at `source` (B, S, C); the codes say who asks, and where."""
+        """x (B, T, C) after attention to `source` (B, S, C); the codes are added to queries and keys only."""
         query, key, value = self.query(x + x_code), self.key(source + source_code), self.value(source)
         query, key, value = (part.unflatten(2, (_HEADS, -1)).transpose(1, 2) for part in (query, key, value))
         share = _DROPOUT if self.training else 0.0

@@ -35,6 +35,9 @@ class LargeLoss(Method):
     positives too. `as_published` brings these back. Default: LL-Cp writes, k is exact, observed entries are safe.
     Deviation: where LL-Cp did work in the authors' code, it kept only u > R, thus nothing at all where k = 1, while
     the loss flipped u ≥ R. `strict` keeps u > R; the default keeps what the loss flipped (as BoostLU's code does).
+    Deviation: the published training stops when the validation mAP falls more than 3 points below the best; here all
+    epochs of the plan run and the best one is kept, as for every method.
+    Deviation: the authors let the head learn ten times faster than the network; here that is `backbone_lr=0.1`.
 
     Args:
         variant: "reject" (LL-R), "correct" (LL-Ct) or "permanent" (LL-Cp).

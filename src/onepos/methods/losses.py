@@ -10,17 +10,13 @@ from torch import Tensor
 def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """−t·log f − (1 − t)·log(1 − f) of every entry, for targets in [0, 1]; `target` gets no gradient.
 
-    Two kernels also in a stack of runs, where torch's own function falls apart into forty.
+    Two kernels also in a stack of runs, where torch's own function takes forty.
     """
     return torch.addcmul(F.softplus(logits), logits, target, value=-1)
 
 
 def assume_negative(logits: Tensor, observed: Tensor) -> Tensor:
-    """Binary cross-entropy with every unobserved label taken for negative, mean over all B·c entries.
-
-    Deviation: the published code adds ε = 1e-5 inside the logarithm of the probability; the form on logits
-    used here needs none.
-    """
+    """Binary cross-entropy with every unobserved label taken for negative, mean over all B·c entries."""
     return binary_cross_entropy(logits, observed).mean()
 
 
@@ -29,54 +25,22 @@ def assume_negative_per_label(logits: Tensor, observed: Tensor) -> Tensor:
     return binary_cross_entropy(logits, observed).mean(0)
 
 
-def nn_pu(logits: Tensor, observed: Tensor, prior: Tensor, frequency: Tensor | None = None) -> Tensor:
-    """Non-negative risk of learning from positives and unlabelled rows, logistic loss, each label by itself: (c,).
-
-    With means over the rows that show the label, and over all rows of the batch (they are the unlabelled sample),
-
-        π·mean_shown softplus(−g) + max(0, mean_all softplus(g) − π·mean_shown softplus(g))
-
-    `frequency`, the share of all training rows that show the label, replaces the batch's own share: but for the cut at
-    0, any batch then gives an unbiased estimate, also one that does not show the label. Without it, such a batch costs
-    0 for that label, since nothing in it tells positives from negatives.
-
-    Deviation: where the second term is below 0, the published algorithm steps up its gradient and leaves the first term
-    out; here it is cut off at 0, which is the risk that the paper writes.
-
-    Args:
-        logits: (B, c).
-        observed: (B, c) of 0 and 1.
-        prior: π, (c,); a label without a prior must be left out by the caller.
-        frequency: ρ, (c,).
-
-    References:
-        Kiryo et al., Positive-Unlabeled Learning with Non-Negative Risk Estimator, NeurIPS 2017.
-    """
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    observed = observed.to(logits.dtype)
-    share = observed.mean(0) if frequency is None else frequency
-    weight = prior / share.clamp(min=torch.finfo(logits.dtype).eps)
-    if_positive, if_negative = F.softplus(-logits), F.softplus(logits)
-    negative = if_negative.mean(0) - weight * (observed * if_negative).mean(0)
-    risk = weight * (observed * if_positive).mean(0) + negative.clamp(min=0)
-    return risk if frequency is not None else risk * (share > 0)
+def expected_count_penalty(scores: Tensor, cardinality: float | None) -> Tensor:
+    """Squared distance of the mean row sum of `scores` (B, c) from the cardinality, as a share of c."""
+    # `setup` has checked that it is a number.
+    return ((scores.sum(1).mean() - cardinality) / scores.shape[1]) ** 2  # type: ignore[operator]
 
 
-def expected_count_penalty(scores: Tensor, k: float | None) -> Tensor:
-    """Squared distance of the mean row sum of `scores` (B, c) from k, as a share of c."""
-    return ((scores.sum(1).mean() - k) / scores.shape[1]) ** 2  # type: ignore[operator]  # setup has seen to k
-
-
-def check_expected_count(method: str, k: float | None, n_labels: int) -> None:
-    """Say in a sentence why this k can not be used."""
-    if k is None:
+def check_cardinality(method: str, cardinality: float | None, n_labels: int) -> None:
+    """Refuse a mean number of labels per row that is missing or impossible."""
+    if cardinality is None:
         raise ValueError(
-            f"{method} needs k, the expected number of labels per row; none was given. "
-            f"Pass {method}(k=…) or use a recipe."
+            f"{method} needs cardinality, the mean number of labels per row; none was given. "
+            f"Pass {method}(cardinality=…) or use a recipe."
         )
-    if not 0 < k <= n_labels:
+    if not 0 < cardinality <= n_labels:
         raise ValueError(
-            f"k must be above 0 and at most the number of labels, {n_labels}; got {k!r}. "
+            f"cardinality must be above 0 and at most the number of labels, {n_labels}; got {cardinality!r}. "
             "Pass the mean number of labels per row."
         )
 

@@ -1,4 +1,4 @@
-"""MIME: learn through a noisy bottleneck, and let what the network finds there take the place of missing labels.
+"""MIME: learn through a noisy bottleneck, and let the network's own confident scores replace missing labels.
 
 Features become a Gaussian N(μ, σ²) over a code z; logits are linear in z. With y the labels so far and m = 0 for
 ignored entries, 1 for the others:
@@ -29,8 +29,8 @@ _EPSILON = 1e-5
 class MIME(Method):
     """Mutual label enhancement, in the form for tabular data: one code per row.
 
-    With `per_label` in the form for pictures: each label looks for its own places in the feature maps
-    (`LabelGaussianHead`), and two layers make a code of its own from what it finds. The noise of these codes is drawn
+    With `per_label` in the form for images: label attention over the feature maps gives one embedding per label
+    (`LabelGaussianHead`), and two layers make a code of it. The noise of these codes is drawn
     batch by batch: n·c·z_dim numbers are too many to hold.
 
     Deviation: only the loss and the pseudo-label rules of the tabular form are public. Where the image network has
@@ -39,6 +39,17 @@ class MIME(Method):
     take z = μ. `as_published` makes the pseudo-labels from drawn codes; prediction stays without chance.
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits used here needs none.
     `as_published` adds it.
+    Deviation: in the tabular copy of rule="prior", an entry that is ignored in one epoch is no candidate for the next,
+    so the highest-scored entries are ignored in every second epoch only and count as negatives in between. The image
+    code, followed here, chooses among all unobserved entries each time. `as_published` alternates, but for `per_label`.
+
+    Deviation: in the first release (2023) E[1/|y|] is computed from the full labels of training and validation rows,
+    and pseudo-labels come from a pass in training mode, none at all where one batch holds all rows; here E[1/|y|] is a
+    parameter and the pass is in evaluation mode.
+    Deviation: the authors train with Adamax, the head ten times faster than the network; here with Adam, and
+    `backbone_lr=0.1` in the recipes.
+    Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
+    up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
         beta: β, weight of the Kullback–Leibler term.
@@ -49,9 +60,9 @@ class MIME(Method):
         rule: "threshold" (published code since 2024) or "prior" (2023): ignore the ⌊π̃_j·n⌋ unobserved entries of
             label j with the highest scores, rebuilt after each epoch, where π̃_j = (n_j/n)/E[1/|y|].
         inverse_cardinality: E[1/|y|], the mean over the rows of one divided by the number of their labels (a row
-            without labels counts as 0); for rule="prior". Single positives do not tell it: privileged.
-        per_label: A code per label from feature maps, the form for pictures, see above.
-        as_published: Do as the published code does, see above; which of its two rules is for `rule` to say. The
+            without labels counts as 0); for rule="prior". It can not be derived from single positives: privileged.
+        per_label: A code per label from feature maps, the form for images, see above.
+        as_published: Do as the published code does, see above; `rule` chooses which of its two rules. The
             pseudo-labels of `per_label` take z = μ all the same: the maps of all rows would have to be held for them.
 
     References:
@@ -153,9 +164,10 @@ class MIME(Method):
             n_positive = train.observed.sum(0, dtype=torch.int64).tolist()
             # Rounded, so that a quotient that is a whole number does not lose one to its floating-point error.
             count = [math.floor(round(n / self._checked_cardinality(), 9)) for n in n_positive]
-            self.ignored = lowest_per_label(
-                -self._score(train), train.observed == 0, torch.tensor(count).to(self.labels.device)
-            )
+            candidates = train.observed == 0
+            if self.as_published and not self.per_label:
+                candidates &= ~self.ignored
+            self.ignored = lowest_per_label(-self._score(train), candidates, torch.tensor(count).to(self.labels.device))
 
     def _noise_of(self, index: Tensor) -> Tensor:
         """Of the codes of these rows, (B, z_dim) or (B, c, z_dim)."""

@@ -2,7 +2,7 @@
 
 ‖x‖² + ‖y‖² − 2x·y is one matrix product but cancels where rows are close, so it only rules out: whatever comes
 within its rounding error of the k-th smallest is measured again as Σ(x − y)². That also makes a copy of a row lie
-at distance 0 and lets ties be told from near ties.
+at distance 0 and distinguishes ties from near ties.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""PLC: confident pseudo-labels of a weak view teach a strong view, and labels draw their own pictures together.
+"""PLC: confident pseudo-labels of a weak view are targets of a strong view; embeddings of a label are drawn together.
 
-Each picture comes in a weak and a strong view. With g the logits of the weak view, g′ those of the strong one, l the
+Each image comes in a weak and a strong view. With g the logits of the weak view, g′ those of the strong one, l the
 observed labels, s = σ(ḡ) + l (a bar: no gradient) and a threshold τ,
 
     target t = 1 where s ≥ τ, else 0;    sure = {s ≥ τ or s < 1 − τ}
@@ -10,8 +10,8 @@ observed labels, s = σ(ḡ) + l (a bar: no gradient) and a threshold τ,
     stage 1:  L = AN(g, l) + λ_plc·L_plc                          τ = 0.6
     stage 2:  L = AN(g, l) + λ_plc·L_plc + λ_lac·L_lac            τ = 0.9
 
-a runs over unit codes of (picture, label, view) with t = 1, those of this batch and those remembered from earlier ones;
-P(a) are the other codes of the same label. A code is projected from what the label finds in the maps of the picture.
+a runs over unit codes of (image, label, view) with t = 1, those of this batch and those remembered from earlier ones;
+P(a) are the other codes of the same label. A code is projected from the embedding of the label.
 
 References:
     Xie et al., Label-Aware Global Consistency for Multi-Label Learning with Single Positive Labels, NeurIPS 2022.
@@ -35,18 +35,24 @@ class PLC(Method):
     """Pseudo-label consistency and label-aware contrast between two views (LAGC).
 
     The head is a transformer with a query per label, see `LabelAttentionHead`. What a batch remembers lies with its
-    rows: the codes of up to `kept` labels of a picture, and when they were written. The queue is the youngest `queue`
+    rows: the codes of up to `kept` labels of an image, and when they were written. The queue is the youngest `queue`
     pairs of codes of all rows, this batch's among them; of these only this batch's get gradients.
 
     Deviation: the published queue starts again at its front when a batch does not fit, leaves what is behind it for
-    later, and fails where a batch has more pairs than it holds. Here it always holds the youngest; a picture that
+    later, and fails where a batch has more pairs than it holds. Here it always holds the youngest; an image that
     comes again replaces its older codes, and a batch with more pairs than `queue` uses them all.
-    Deviation: of a picture at most `kept` labels enter the queue, the observed one and those with the highest scores;
+    Deviation: of an image at most `kept` labels enter the queue, the observed one and those with the highest scores;
     published, all with t = 1. Codes are remembered in 16 bits.
     Deviation: where no entry is sure, L_plc is 0; published, it is not a number.
     Deviation: both stages run in one training: the second starts from the last weights of the first, not its best,
-    and keeps the optimiser. Published, each has its own schedule and an average of the weights besides, which is
-    a matter of the loop and not done here.
+    and keeps the optimizer.
+    Deviation: the published training takes AdamW with a one-cycle schedule, averages the weights (0.9997) and stops
+    after 8 epochs without improvement; here the loop is the same for every method: Adam at a constant rate, the best
+    epoch of stage 2 is kept.
+    Deviation: the published trainer drops the last incomplete batch of training rows (`drop_last`); here every row
+    counts.
+    Deviation: the published images are not normalized and its batch normalization and first layers are frozen; here
+    images are normalized as the network's weights expect, and `frozen_norm=True` of the network freezes the former.
 
     Args:
         lam_plc: λ_plc, weight of the consistency.
@@ -55,7 +61,7 @@ class PLC(Method):
         tau: τ in stage 2.
         temperature: T.
         queue: Pairs of codes to compare with each other.
-        kept: Labels of a picture that may enter the queue.
+        kept: Labels of an image that may enter the queue.
         z_dim: Width of a code.
         warmup: Epochs of stage 1; None is half of the training, as the authors give both stages the same number. With
             as many as the training has, stage 2 never comes.
@@ -129,14 +135,14 @@ class PLC(Method):
         return loss + self.lam_lac * contrast(all_codes, all_labels, self.temperature), memory
 
     def _make_codes(self, embeddings: Tensor, sureness: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes (B, kept, 2, z_dim) of the surest labels of each picture, and which (B, kept); -1 below τ."""
+        """Codes (B, kept, 2, z_dim) of the most certain labels of each image, and which (B, kept); -1 below τ."""
         s, label = sureness.topk(self.codes.shape[1], dim=1)  # the observed label first: its s is above 1
         chosen = torch.take_along_dim(embeddings, label[:, :, None, None], 1)
         codes = F.normalize(self.projector(chosen).to(embeddings.dtype), dim=-1)
         return codes, torch.where(s >= self.tau, label, -1)
 
     def _recall(self, index: Tensor, n_new: Tensor) -> tuple[Tensor, Tensor]:
-        """Pairs of codes of other rows, the youngest first, and their labels: -1 where the queue has no room left."""
+        """Pairs of codes of other rows, the youngest first, and their labels: -1 where the queue is full."""
         labels = self.code_labels.flatten()
         place = torch.arange(len(labels), device=labels.device)
         # By step, and within a step by place, so that which ones fit does not hang on how a device breaks ties.

@@ -17,16 +17,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onepos.methods.base import Batch, Method, TrainView
-from onepos.methods.losses import binary_cross_entropy, check_expected_count, expected_count_penalty
+from onepos.methods.losses import binary_cross_entropy, check_cardinality, expected_count_penalty
 
 
 class ROLE(Method):
     """Regularised online label estimation.
 
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
+    Deviation: the paper's variant that first trains a linear layer on frozen features (LinearInit) is not offered.
+    Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
+    up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
-        k: Expected number of labels per row. It is not to be had from single positives: privileged.
+        cardinality: k, the mean number of labels per row. It can not be derived from single positives: privileged.
         cross: "all" holds the network to the estimated labels everywhere, as published; "unobserved" only
             where no positive was observed, as the CRISP group's tabular code has it.
 
@@ -34,16 +37,16 @@ class ROLE(Method):
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """
 
-    privileged = frozenset({"k"})
+    privileged = frozenset({"cardinality"})
     label_logits: Tensor  # θ, (n, c); a parameter made in setup
 
-    def __init__(self, k: float | None = None, cross: str = "all") -> None:
+    def __init__(self, cardinality: float | None = None, cross: str = "all") -> None:
         super().__init__()
-        self.k, self.cross = k, cross
+        self.cardinality, self.cross = cardinality, cross
 
     def setup(self, train: TrainView) -> None:
         """Start ŷ at 0.995 where observed and at random in [0.4, 0.6] elsewhere."""
-        check_expected_count("ROLE", self.k, train.n_labels)
+        check_cardinality("ROLE", self.cardinality, train.n_labels)
         if self.cross not in ("all", "unobserved"):
             raise ValueError(f"cross must be 'all' or 'unobserved'; got {self.cross!r}.")
         sure, bound = torch.logit(torch.tensor([0.995, 0.6], dtype=torch.float64)).tolist()
@@ -60,7 +63,7 @@ class ROLE(Method):
         to_scores = binary_cross_entropy(label_logits, scores.detach())
         if self.cross == "unobserved":
             to_labels = (1 - observed) * to_labels
-        penalty = expected_count_penalty(scores, self.k) + expected_count_penalty(labels, self.k)
+        penalty = expected_count_penalty(scores, self.cardinality) + expected_count_penalty(labels, self.cardinality)
         return ((positive + to_labels + to_scores).mean() + penalty) / 2
 
     def lr_factor(self, name: str) -> float:

@@ -1,11 +1,11 @@
 """SMILE: a second network recovers soft labels from a row and its nearest neighbours; the classifier learns those.
 
-    D = σ(Linear(Â·ReLU(Â·X·W₁ + b₁)·W₂ + b₂))             soft labels; Â is the normalised graph with self-loops
+    D = σ(Linear(Â·ReLU(Â·X·W₁ + b₁)·W₂ + b₂))             soft labels; Â is the normalized graph with self-loops
     T = μ·D + (1−μ)·D₂,  D₂ = 1 where l = 1, else p        what the classifier f learns; D is held fixed there
     L = mean w·CE(T, f)                                    w = 1 where l = 1, else 1/(c−1) or `rate`
       + AN(D, l) + γ·[MSE(x̂, x) + AN(ỹ, l) + MSE(ỹỹᵀ, A)] + δ·mean KL(Beta(D, 1−D) ‖ Beta(1, 1))
 
-ỹ is drawn from Beta(D, 1−D); x̂ is decoded from D and z, z = MLP([x, D]); A tells which rows are neighbours.
+ỹ is drawn from Beta(D, 1−D); x̂ is decoded from D and z, z = MLP([x, D]); A is the graph of neighbours.
 
 References:
     Xu et al., One Positive Label is Sufficient: Single-Positive Multi-Label Learning with Label Enhancement,
@@ -41,11 +41,13 @@ class SMILE(Method):
     of ỹ, a draw without logits, has it in both forms.
     Deviation: the classifier is the library's network of any kind, in the published code d → c → ReLU → c
     (network="bottleneck").
+    Deviation: the graph is built on the rows as the network gets them, scaled unless scale="none"; the authors do not
+    scale.
     Deviation: ỹ is a ratio of two Gamma draws, equal in law to the Beta draw; torch's own is slower, and not for
     torch.func.
-    Deviation: pictures have no x to compare and to decode. With graph="features" the network's features at the start of
-    the training stand for it. (What others have run on pictures under this name is without a graph and has parts of
-    other methods in it; it is not this method, and not here.)
+    Deviation: images have no x to compare and to decode. With graph="features" the network's features at the start of
+    the training stand for it. (What others have run on images under this name has no graph and has parts of other
+    methods; it is not this method, and not here.)
 
     Args:
         p: Soft label of an unobserved entry before enhancement; the authors set 0.001 to 0.1 by data set.
@@ -56,7 +58,7 @@ class SMILE(Method):
         delta: δ, weight of the KL term.
         k: Neighbours per row.
         graph: What x is in the second network: "inputs", the rows themselves, or "features", what the network makes of
-            them at the start of the training; for pictures, of which a pretrained network knows what is alike.
+            them at the start of the training; for images, where a pretrained network finds similar ones.
         as_published: Follow the published code where it differs, see above. Its fan-in varies from row to row, so
             the shapes in a batch depend on the data, and torch.func can not stack it.
 
@@ -103,7 +105,7 @@ class SMILE(Method):
         if inputs.ndim != 2:
             raise ValueError(
                 f"SMILE needs rows of numbers to find neighbours among; its {self.graph} have the shape "
-                f"{tuple(inputs.shape)}. For pictures pass graph='features' and a network with pooled features."
+                f"{tuple(inputs.shape)}. For images pass graph='features' and a network with pooled features."
             )
         d, c = inputs.shape[1], train.n_labels
         self.register_buffer("neighbours", nearest_neighbours(inputs, self.k), persistent=False)
@@ -119,7 +121,7 @@ class SMILE(Method):
         self.decoder = nn.Sequential(nn.Linear(2 * c, d), nn.ReLU(), nn.Linear(d, d))
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
-        """The classifier's loss and the enhancement's. They share no gradient: one optimiser equals their two."""
+        """The classifier's loss and the enhancement's. They share no gradient: one optimizer equals their two."""
         observed = batch.observed
         around = self.neighbours.index_select(0, batch.index)  # (B, k)
         soft_logits = self._enhance(batch.index, around)

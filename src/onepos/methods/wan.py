@@ -18,6 +18,9 @@ class WAN(Method):
     """Weak assume negative: the labels not observed weigh together as much as the one that was.
 
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
+    Deviation: with a single label 1/(c − 1) is infinite; the weight is then 1, as in AN.
+    Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
+    up to B − 1 rows are neither learnt nor scored; here every row counts.
 
     Args:
         weight: w, the weight of an unobserved label. None is the published 1/(c − 1); 1 is AN.

@@ -7,10 +7,10 @@ For label j with observed positives S_j (n_j of them) among n rows:
     ẑ     = argmin_z  q̂(z)/q̂ᵖ(z) + (1+τ)/q̂ᵖ(z) · (ε_n + ε_nj),   ε_m = √(ln(4/δ) / 2m)
     π̂_j   = q̂(ẑ) / q̂ᵖ(ẑ)
 
-The paper searches all n scores of each label. Between the scores of two neighbouring positives q̂ᵖ stands
-still while q̂ falls, so the minimum is always at the score of an observed positive: n candidates in all
-instead of n·c. Tied scores are one threshold. Only the order of the scores matters, so logits serve as well
-as probabilities (better: they do not saturate into ties).
+The paper searches all n scores of each label. Between the scores of two neighbouring positives q̂ᵖ is constant while q̂
+falls, so the minimum is always at the score of an observed positive: n candidates in all instead of n·c. Tied scores
+are one threshold. Only the order of the scores matters, so logits can be used like probabilities (better: they do not
+saturate into ties).
 
 References:
     Can Class-Priors Help Single-Positive Multi-Label Learning? Eq. (2), Theorem 4.1 and Appendix A.1.
@@ -44,8 +44,8 @@ _LARGE = 1 << 20
 _SMALL = 1 << 20
 
 
-def best_bin_priors(scores: Any, observed: Any, delta: float, tau: float) -> PriorEstimate:
-    """Eq. (2); what its interval means is told by `estimate_priors`."""
+def best_bin_priors(scores: Any, observed: Any, delta: float = 0.01, tau: float = 0.01) -> PriorEstimate:
+    """Estimate priors by Eq. (2); `estimate_priors` describes the arguments and the interval."""
     check_parameters(delta, tau)
     values = read_scores(scores)
     n, c = values.shape
@@ -62,8 +62,8 @@ def best_bin_priors(scores: Any, observed: Any, delta: float, tau: float) -> Pri
     eps, eps_pos = _deviation(delta, n), _deviation(delta, n_positive[known])
     prior[known] = q / q_pos
     lower[known] = np.maximum((q - eps) / (q_pos + eps_pos), n_positive[known] / n)
-    room = np.maximum(q_pos - eps_pos, 0)
-    upper[known] = np.minimum(np.divide(q + eps, room, out=np.ones_like(q), where=room > 0), 1)
+    least = np.maximum(q_pos - eps_pos, 0)
+    upper[known] = np.minimum(np.divide(q + eps, least, out=np.ones_like(q), where=least > 0), 1)
     n_effective[known] = in_bin
     threshold[known] = _pick(values, rows[chosen], labels[chosen])
     reliable = np.zeros(c, bool)
@@ -75,7 +75,7 @@ def best_bin_priors(scores: Any, observed: Any, delta: float, tau: float) -> Pri
 
 
 def check_parameters(delta: float, tau: float) -> None:
-    """Say in a sentence why δ or τ can not be used."""
+    """Refuse δ and τ outside their ranges."""
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1; got {delta}. The paper uses 0.01.")
     if not 0 <= tau <= 1:
@@ -84,7 +84,7 @@ def check_parameters(delta: float, tau: float) -> None:
 
 def read_scores(scores: Any) -> Any:
     """A matrix of floats: a NumPy array, or the tensor itself where it lives on an accelerator."""
-    torch = sys.modules.get("torch")  # a tensor can only come from someone who imported torch
+    torch = sys.modules.get("torch")  # without torch imported there are no tensors
     if torch is not None and isinstance(scores, torch.Tensor):
         values = scores.detach()
         if values.dtype in (torch.bfloat16, torch.float16):
@@ -105,7 +105,7 @@ def find_positives(observed: Any, shape: tuple[int, int]) -> tuple[IntArray, Int
     """Row and label of each observed positive, label by label."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(observed, torch.Tensor):
-        if observed.device.type != "cpu" and tuple(observed.shape) == shape:  # let the accelerator look for them
+        if observed.device.type != "cpu" and tuple(observed.shape) == shape:  # search on the accelerator
             labels, rows = (found.cpu().numpy() for found in torch.nonzero(observed.t(), as_tuple=True))
             return rows, labels
         observed = observed.cpu().numpy()
@@ -157,7 +157,7 @@ def _count_numpy(scores: npt.NDArray[Any], rows: IntArray, labels: IntArray) -> 
 
 
 def _threads() -> int:
-    """As many as torch may use, where it is at work; else one."""
+    """As many as torch may use where it is imported, otherwise one."""
     torch = sys.modules.get("torch")
     return 1 if torch is None else int(torch.get_num_threads())
 
@@ -172,7 +172,7 @@ def _count_torch(scores: torch.Tensor, rows: IntArray, labels: IntArray) -> IntA
     start = np.searchsorted(labels, np.arange(c + 1))
     position = np.arange(len(rows)) - start[labels]
     # A sort takes about six times its input (indices, buffers), the search as much again: a few columns at a time
-    # keep the peak near the size of the matrix. Of a small matrix it does not matter, and starting kernels is dearer.
+    # keep the peak near the size of the matrix. For a small matrix starting kernels costs more than memory.
     step = max(1, c // 12, _SMALL // n)
     for first in range(0, c, step):
         last = min(first + step, c)

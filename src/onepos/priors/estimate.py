@@ -1,4 +1,4 @@
-"""What an estimator of class priors gives back."""
+"""The result of an estimator of class priors."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class PriorEstimate:
-    """Class priors with what the data can say about their error; every array has one entry per label.
+    """Class priors and their uncertainty; every array has one entry per label.
 
     Attributes:
         prior: π̂; NaN for a label nobody observed.
         lower: Lower end of the interval, see the estimator; NaN for a label nobody observed.
         upper: Upper end of the interval.
         n_positive: Observed positives n_j.
-        reliable: Whether the data settle this label. "bbe": n_j meets the condition of the theorem,
-            n_j ≥ 2·ln(4/δ) / q̂ᵖ(ẑ)². Others: the interval stays within half and double the estimate.
-        n_effective: Positives the estimate rests on. "bbe": those in the bin, n_j·q̂ᵖ(ẑ). Others: how many positives
-            would by counting alone give an interval as wide.
-        threshold: "bbe": the score ẑ that bounds the bin from below. Others: NaN.
-        cardinality: Mean number of labels per row: Σ_j π̂_j, and with it what "reweighted", "bracket" and "shrinkage"
-            think of labels nobody observed.
-        cardinality_interval: Its interval; NaN of "bbe", which looks at labels one by one.
-        warning: What is wrong with the estimate as a whole and what to do about it; empty where nothing is.
+        reliable: "bbe": n_j meets the condition of the theorem, n_j ≥ 2·ln(4/δ) / q̂ᵖ(ẑ)². "bracket": the interval stays
+            within half and double the estimate.
+        n_effective: Positives the estimate rests on. "bbe": those in the bin, n_j·q̂ᵖ(ẑ). "bracket": the number of
+            positives whose count alone would give an interval as wide.
+        threshold: "bbe": the score ẑ that bounds the bin from below. "bracket": NaN.
+        cardinality: Mean number of labels per row: Σ_j π̂_j; "bracket" adds a part for labels nobody observed.
+        cardinality_interval: Its interval; NaN of "bbe", which treats every label alone.
+        warning: What is wrong with the estimate as a whole and what can be done; empty where nothing is.
     """
 
     prior: FloatArray

@@ -1,4 +1,4 @@
-"""From class priors to decisions: the threshold above which as many rows lie as the prior says."""
+"""From class priors to decisions: the threshold above which the expected share of rows lies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from onepos.priors.estimate import FloatArray
 def match_thresholds(scores: npt.ArrayLike, prior: npt.ArrayLike) -> FloatArray:
     """Per label the threshold above which lie the share π_j of these rows with the highest scores, (c,).
 
-    It lies halfway between the last score above and the first below, so that rows not seen before fall to either
-    side alike. Tied scores are kept together: the label gets as few rows more or less as ties allow. NaN where the
-    prior is unknown.
+    It lies halfway between the last score above and the first below. Tied scores are kept together: the label gets as
+    few rows more or less as ties allow. NaN where the prior is unknown.
 
     Args:
         scores: (n, c), larger means more likely.

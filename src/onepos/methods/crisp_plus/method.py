@@ -68,12 +68,6 @@ _SCALE_ROWS = 2048
 # research log has the sets.
 _TIES = 5.0
 
-_REMEDY = (
-    "Decisions are made for a low number. If you know the mean number of labels per row, pass it: "
-    "CRISPPlus(cardinality=…), on the command line --set cardinality=…."
-)
-
-
 class CRISPPlus(Method):
     """Propensity likelihood of targets that are half drawn and half expected.
 
@@ -133,10 +127,10 @@ class CRISPPlus(Method):
         observed = train.observed.float()
         fit = _held_out(train)
         estimate = estimate_priors(
-            fit.probability, train.observed, estimator="bracket", known_cardinality=self.cardinality
+            fit.probability, train.observed, estimator="bracket", cardinality=self.cardinality
         )
         if estimate.warning:
-            warnings.warn(f"{estimate.warning} {_REMEDY}", UserWarning, stacklevel=2)
+            warnings.warn(estimate.warning, UserWarning, stacklevel=2)
         device = observed.device
         prior = torch.as_tensor(estimate.prior, dtype=torch.float32, device=device)
         interval = np.stack([estimate.lower, estimate.upper], axis=1)

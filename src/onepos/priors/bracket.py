@@ -1,20 +1,20 @@
 """Class priors from held-out probabilities of the observed label: one scale for all labels, then their proportions.
 
-With γ the one label observed of a row, drawn uniformly from its |y| labels, and s_ij an estimate of P(γ = j | x_i) that
-never saw γ_i (`onepos.methods.crossfit.cross_fit`):
+With γ the one observed label of a row, drawn uniformly from its |y| labels, and s_ij an estimate of P(γ = j | x_i) by
+models that were not fitted to row i (`onepos.held_out_probabilities`):
 
     ρ_j = share of rows with γ = j,   κ = E|y| = Σ_j π_j,   π_j = E[|y|·1(γ = j)]  exactly
 
-A label with few observed positives can not tell its prior alone, but all rows together tell κ, and π_j ≈ κ·ρ_j.
-P(γ | x) does not determine κ: a row with s = (½, ½) has two labels, or one that the features can not tell. So κ is
+A label with few observed positives says little about its own prior, but κ concerns all rows, and π_j ≈ κ·ρ_j. P(γ | x)
+does not determine κ: a row with s = (½, ½) has two labels, or one that the features do not determine. So κ is
 bracketed. With m_i = max_j s_ij,
 
     row anchor     1 / mean_i m_i, an upper bound of the harmonic mean of |y|: m_i ≤ E[1/|y|], equal where a label is
                    certain
     lower          T = mean_i Σ_j (s_ij/m_i)³, the number of labels nearly as likely as the likeliest: |y| where all
                    labels are certain, too few where they are not and |y| is large
-    upper          1 / Σ_j ρ_j·(ρ_j/π̂_j) with π̂_j of Eq. (2) on s, but at least lower; too large where no row is sure of
-                   label j. This mean over labels takes a π̂_j that exploded for nothing
+    upper          1 / Σ_j ρ_j·(ρ_j/π̂_j) with π̂_j of Eq. (2) on s, but at least lower; too large where no row is certain
+                   of label j. This mean over labels is hardly moved by single π̂_j that are far too large
     κ̂              upper^0.6 · lower^0.4
     reach          1 + λ, where λ/(1 − e^−λ) is the row anchor: κ if each row has a certain label and 1 + Poisson(λ)
                    labels, for the anchor is then their harmonic mean. No interval of κ ends below it
@@ -39,38 +39,29 @@ from onepos.priors.best_bin import best_bin_priors, find_positives, read_scores
 from onepos.priors.estimate import FloatArray, IntArray, PriorEstimate
 from onepos.protocol import check_indicator
 
-# How κ̂ leans from the lower to the upper end of the bracket, on a logarithmic scale.
-_LEAN = 0.6
+# Exponent of the upper end of the bracket in κ̂; the lower end has the rest.
+_UPPER_SHARE = 0.6
 
-# Relative standard deviation of κ̂: a part that is always there and a share of the logarithmic distance from the lowest
-# to the highest of the three opinions.
+# Relative standard deviation of κ̂: a constant part and a share of the logarithmic distance from the lowest to the
+# highest of lower, upper and row anchor.
 _SCALE_ERROR, _SHARE_OF_BRACKET = 0.12, 0.28
 
 # Relative standard deviation of a label's share in Σπ beyond the noise of counting.
 _PROPORTION_ERROR = 0.25
 
-# Rows that count as average before a label's own rows say how many labels go with it.
+# Rows of average weight that are added to each label's own rows.
 _PSEUDO_ROWS = 5.0
 
-# Observed positives that a label nobody observed may have missed.
+# Observed positives that a label nobody observed is given.
 _UNSEEN = 0.5
 
-# An interval of κ wider than this factor brings the warning.
+# The warning comes where the ends of the interval of κ differ by more than this factor.
 _WIDE = 5.0
-
-# (scale, whether rows are re-weighted, whether labels with many positives follow Eq. (2))
-_KINDS = {
-    "anchor": ("row anchor", False, False),
-    "reweighted": ("row anchor", True, False),
-    "bracket": ("bracket", True, False),
-    "shrinkage": ("bracket", True, True),
-}
-HELD_OUT = tuple(_KINDS)
 
 
 @dataclass(frozen=True)
 class _Scale:
-    """κ̂, its relative standard deviation, and what its interval must reach at least."""
+    """κ̂, its relative standard deviation, and the value its interval must reach."""
 
     value: float
     error: float
@@ -79,82 +70,68 @@ class _Scale:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of which a label was observed. A row with r observed labels counts 1/r for each.
+    """The rows with an observed label. A row with r observed labels counts 1/r for each.
 
     Attributes:
         probability: s, (n, c).
         n_positive: n_j, (c,).
         frequency: ρ_j, (c,).
-        reweighted: The same with row i counted for (1/m_i) / mean(1/m), (c,).
+        proportion: The same with row i counted for (1/m_i) / mean(1/m), (c,).
         row_anchor: 1 / mean m.
-        best_bin: Eq. (2) on s.
+        best_bin: π̂ of Eq. (2) on s, (c,).
     """
 
     probability: npt.NDArray[Any]
     n_positive: IntArray
     frequency: FloatArray
-    reweighted: FloatArray
+    proportion: FloatArray
     row_anchor: float
-    best_bin: PriorEstimate
+    best_bin: FloatArray
 
 
-def held_out_priors(
-    scores: Any,
-    observed: Any,
-    estimator: str,
-    delta: float,
-    tau: float,
-    known_cardinality: float | None,
-    labelled: Any,
-    level: float,
-) -> PriorEstimate:
-    """Priors by one of HELD_OUT; the arguments are told by `estimate_priors`."""
+def bracket_priors(scores: Any, observed: Any, cardinality: float | None, labelled: Any, level: float) -> PriorEstimate:
+    """Estimate priors by the bracket; `estimate_priors` describes the arguments."""
     if not 0 < level < 1:
         raise ValueError(f"level must lie strictly between 0 and 1; got {level}. Use 0.9 for 90 % intervals.")
-    kind, reweight, follow = _KINDS[estimator]
-    rows = _read_rows(scores, observed, estimator, delta, tau)
-    c = len(rows.n_positive)
-    complete = None if labelled is None else _read_labelled(labelled, c)
-    scale = _find_scale(rows, kind)
-    if complete is not None:
-        scale = _hear_rows(scale, complete)
-    if known_cardinality is not None:
-        scale = _Scale(_check_cardinality(known_cardinality, rows.n_positive), 0.0)
-
+    rows = _read_rows(scores, observed)
     known = rows.n_positive > 0
+    complete = None if labelled is None else _read_labelled(labelled, len(known))
+    scale = _find_scale(rows)
+    if complete is not None:
+        scale = _combine_with_rows(scale, complete)
+    if cardinality is not None:
+        scale = _Scale(_check_cardinality(cardinality, rows.n_positive), 0.0)
+
     most = max(1, int(known.sum()))
     scale = _Scale(float(np.clip(scale.value, 1, most)), scale.error, min(scale.reach, most))
-    prior = _share_out(rows.reweighted if reweight else rows.frequency, scale.value, rows.frequency)
-    if follow and known_cardinality is None:
-        prior = _follow_best_bin(prior, rows.best_bin, rows.frequency, delta)
+    prior = _share_out(rows.proportion, scale.value, rows.frequency)
     variance = scale.error**2 + _PROPORTION_ERROR**2 + 1 / np.maximum(rows.n_positive, 1)
     n_effective = np.where(known, 1 / variance, np.nan)
     if complete is not None:
-        prior, n_effective = _hear_labels(prior, n_effective, complete, scale.value / len(rows.probability))
+        prior, n_effective = _combine_with_counts(prior, n_effective, complete, scale.value / len(rows.probability))
     return _assemble(prior, n_effective, rows, scale, level)
 
 
 def _assemble(prior: FloatArray, n_effective: FloatArray, rows: _Rows, scale: _Scale, level: float) -> PriorEstimate:
     known = ~np.isnan(n_effective)
-    cardinality = float(prior.sum())
+    total = float(prior.sum())
     prior = np.where(known, prior, np.nan)
     low, high = (max(1.0, float(end)) for end in _interval(scale.value, scale.error**2, level))
-    farther = max(1.0, scale.reach / high)
+    stretch = max(1.0, scale.reach / high)
+    high *= stretch
     lower, upper = _interval(prior, 1 / n_effective, level)
-    lower, upper = np.maximum(lower, rows.frequency), np.minimum(farther * upper, 1)
-    reliable = known & (lower >= prior / 2) & ((upper <= 2 * prior) | (upper == 1))
-    high *= farther
+    lower, upper = np.maximum(lower, rows.frequency), np.minimum(stretch * upper, 1)
     return PriorEstimate(
-        prior,
-        lower,
-        upper,
-        rows.n_positive,
-        reliable,
-        n_effective,
-        np.full(len(prior), np.nan),
-        cardinality,
-        (low, high),
-        _warn(low, high),
+        prior=prior,
+        lower=lower,
+        upper=upper,
+        n_positive=rows.n_positive,
+        reliable=known & (lower >= prior / 2) & ((upper <= 2 * prior) | (upper == 1)),
+        n_effective=n_effective,
+        threshold=np.full(len(prior), np.nan),
+        cardinality=total,
+        cardinality_interval=(low, high),
+        warning=_warn(low, high),
     )
 
 
@@ -162,19 +139,24 @@ def _warn(low: float, high: float) -> str:
     if high <= _WIDE * low:
         return ""
     return (
-        f"one observed label per row does not settle how many labels a row has: {low:.2g} to {high:.2g} are "
-        "possible, and all priors scale with it. Give known_cardinality, or about 50 fully labelled rows as labelled."
+        "one observed label per row does not settle how many labels a row has: their mean number may lie anywhere from "
+        f"{low:.2g} to {high:.2g}, and all class priors scale with it. If you know the mean, even roughly, pass it as "
+        "cardinality: in Python estimate_priors(…, cardinality=…) or CRISPPlus(cardinality=…), on the command line "
+        "onepos priors --cardinality or onepos fit --set cardinality=…. If not, count the labels of about 50 rows "
+        "drawn at random."
     )
 
 
-def _read_rows(scores: Any, observed: Any, estimator: str, delta: float, tau: float) -> _Rows:
+def _read_rows(scores: Any, observed: Any) -> _Rows:
     values = read_scores(scores)
     probability = values if isinstance(values, np.ndarray) else values.cpu().numpy()
-    _check_probability(probability, estimator)
+    _check_probability(probability)
     row, label = find_positives(observed, probability.shape)
     n_observed = np.bincount(row, minlength=len(probability))
     if len(row) == 0:
-        raise ValueError("observed must hold at least one positive label; it holds none. Give rows that were labelled.")
+        raise ValueError(
+            "observed must hold at least one positive label; it holds none. Pass rows with an observed label."
+        )
     share, n_rows = 1 / n_observed[row], int((n_observed > 0).sum())
     c = probability.shape[1]
     peak = probability.max(1).astype(np.float64)
@@ -185,33 +167,33 @@ def _read_rows(scores: Any, observed: Any, estimator: str, delta: float, tau: fl
         probability,
         np.bincount(label, minlength=c).astype(np.int64),
         count / n_rows,
-        weight * _calm(count) / n_rows,
+        weight * _shrink(count) / n_rows,
         1 / float(peak.mean()),
-        best_bin_priors(probability, observed, delta, tau),
+        best_bin_priors(probability, observed).prior,
     )
 
 
-def _calm(count: FloatArray) -> FloatArray:
+def _shrink(count: FloatArray) -> FloatArray:
     """Counts drawn to their mean as far as their spread is the noise of counting: posterior means, gamma and Poisson.
 
     With two positives per label the noise is as large as the count; with hundreds this changes nothing. Labels nobody
-    observed keep a part of Σπ for themselves, at most _UNSEEN positives each.
+    observed get a part of Σπ too, at most _UNSEEN positives each.
     """
     mean, spread = float(count.mean()), float(count.var())
     noise = min(1.0, mean / spread) if spread > 0 else 1.0
-    calm = (1 - noise) * count + noise * mean
-    return np.where(count > 0, calm, np.minimum(calm, _UNSEEN))
+    shrunk = (1 - noise) * count + noise * mean
+    return np.where(count > 0, shrunk, np.minimum(shrunk, _UNSEEN))
 
 
-def _check_probability(probability: npt.NDArray[Any], estimator: str) -> None:
+def _check_probability(probability: npt.NDArray[Any]) -> None:
     total = probability.sum(1, dtype=np.float64)
     wrong = np.flatnonzero((np.abs(total - 1) > 1e-3) | (probability.min(1) < 0))
     if len(wrong):
         row = wrong[0]
         raise ValueError(
-            f"estimator {estimator!r} needs probabilities of the observed label, in rows that sum to 1; "
+            "estimator 'bracket' needs probabilities of the observed label, in rows that sum to 1; "
             f"row {row} sums to {total[row]:.4g} and its smallest entry is {probability[row].min():.4g}. "
-            "Pass cross_fit(X, observed).probability."
+            "Pass held_out_probabilities(X, y).probability."
         )
 
 
@@ -219,20 +201,19 @@ def _check_cardinality(cardinality: float, n_positive: IntArray) -> float:
     most = int((n_positive > 0).sum())
     if not 1 <= cardinality <= most:
         raise ValueError(
-            f"known_cardinality must lie between 1 and the number of observed labels, {most}; got {cardinality}. "
-            "Give the mean number of labels of the rows that have any."
+            f"cardinality must lie between 1 and the number of observed labels, {most}; got {cardinality}. "
+            "Pass the mean number of labels of the rows that have any."
         )
     return float(cardinality)
 
 
-def _find_scale(rows: _Rows, kind: str) -> _Scale:
+def _find_scale(rows: _Rows) -> _Scale:
     known = rows.n_positive > 0
-    frequency = rows.frequency[known]
     lower = count_near_ties(rows.probability)
-    # Among the surest rows of a label those with no other label abound, so Eq. (2) may fall short.
-    upper = max(lower, 1 / float((frequency**2 / rows.best_bin.prior[known]).sum()))
+    # Rows with a single label abound among the most certain rows of a label, so Eq. (2) may be too low.
+    upper = max(lower, 1 / float((rows.frequency[known] ** 2 / rows.best_bin[known]).sum()))
     error = _SCALE_ERROR + _SHARE_OF_BRACKET * math.log(max(upper, rows.row_anchor) / lower)
-    value = rows.row_anchor if kind == "row anchor" else upper**_LEAN * lower ** (1 - _LEAN)
+    value = upper**_UPPER_SHARE * lower ** (1 - _UPPER_SHARE)
     return _Scale(value, error, _arithmetic_mean(rows.row_anchor))
 
 
@@ -265,45 +246,31 @@ def _share_out(proportion: FloatArray, total: float, floor: FloatArray) -> Float
     return np.clip(high * proportion, floor, 1)
 
 
-def _follow_best_bin(prior: FloatArray, best: PriorEstimate, frequency: FloatArray, delta: float) -> FloatArray:
-    """Geometric mean with Eq. (2), which weighs 1/(1 + s²), s its confidence term as a share of the estimate.
-
-    Where Eq. (2) calls itself unreliable it weighs nothing: off by a factor of 100, a small weight is too much.
-    """
-    known = best.reliable
-    n_positive = best.n_positive[known]
-    slack = np.sqrt(math.log(4 / delta) / 2 / n_positive) * n_positive / best.n_effective[known] / best.prior[known]
-    weight = 1 / (1 + slack**2)
-    mixed = prior.copy()
-    mixed[known] = best.prior[known] ** weight * prior[known] ** (1 - weight)
-    return np.clip(mixed, frequency, 1)
-
-
 def _read_labelled(labelled: Any, c: int) -> npt.NDArray[np.uint8]:
     complete = check_indicator(labelled, "labelled")
     if len(complete) < 2 or complete.shape[1] != c:
         raise ValueError(
             f"labelled must hold at least 2 rows with {c} labels, all of them known; got shape {complete.shape}. "
-            "Give 10 to 200 rows drawn at random."
+            "Pass 10 to 200 rows drawn at random."
         )
     return complete
 
 
-def _hear_rows(scale: _Scale, complete: npt.NDArray[np.uint8]) -> _Scale:
-    """κ̂ and the mean of the fully labelled rows, each weighed by its precision."""
+def _combine_with_rows(scale: _Scale, complete: npt.NDArray[np.uint8]) -> _Scale:
+    """κ̂ and the mean of the fully labelled rows, each weighted by its precision."""
     size = complete.sum(1, dtype=np.float64)
     mean = max(float(size.mean()), 1.0)
-    # A few rows may be all alike by chance, which is not certainty.
+    # A few rows may agree by chance, so their variance is not taken for 0.
     weight_rows = len(size) * mean**2 / max(float(size.var(ddof=1)), 0.05 * mean)
     weight = scale.error**-2
     value = (weight + weight_rows) / (weight / scale.value + weight_rows / mean)
     return _Scale(value, (weight + weight_rows) ** -0.5)
 
 
-def _hear_labels(
+def _combine_with_counts(
     prior: FloatArray, n_effective: FloatArray, complete: npt.NDArray[np.uint8], one_positive: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Gamma(n, n/π̂) beliefs after k of l rows had the label: (n + k) / (n/π̂ + l).
+    """Means of Gamma(n, n/π̂) distributions after k of l rows had the label: (n + k) / (n/π̂ + l).
 
     A label nobody observed starts from half an observed positive, and stays unknown if none of the rows has it.
     """
