@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from onepos.report.canvas import NARROW, SERIES, WIDE, shorten, spread
-from onepos.report.figures import convergence_labels, prior_chart, prior_convergence, training_curves
+from onepos.report.charts.canvas import NARROW, SERIES, WIDE, shorten, spread
+from onepos.report.charts.fits import convergence_labels, prior_chart, prior_convergence, training_curves
 
 CHARTS = [prior_convergence, prior_chart, training_curves]
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onepos.bench.study import PUBLISHED_DRAW, PictureSettings, Run
+from onepos.bench.study import PUBLISHED_DRAW, ImageSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.datasets.dataset import Labels
 from onepos.datasets.scenes import as_pictures
@@ -37,7 +37,7 @@ def load_pictures(name: str) -> Dataset | ImageDataset:
     return with_published_protocol(load_images(name)) if name in IMAGE_SETS else load_dataset(name)
 
 
-def picture_parts(data: Dataset | ImageDataset, run: Run, settings: PictureSettings) -> dict[str, PicturePart]:
+def picture_parts(data: Dataset | ImageDataset, run: Run, settings: ImageSettings) -> dict[str, PicturePart]:
     """Training, validation and test pictures, in the size and normalisation that the network takes."""
     parts = {}
     for name in ("train", "val", "test"):
@@ -48,14 +48,14 @@ def picture_parts(data: Dataset | ImageDataset, run: Run, settings: PictureSetti
     return parts
 
 
-def _samples(part: Dataset | ImageDataset, run: Run, settings: PictureSettings) -> ImageTensors | ImageFiles:
+def _samples(part: Dataset | ImageDataset, run: Run, settings: ImageSettings) -> ImageTensors | ImageFiles:
     normalisation = BACKBONES[run.network].normalisation
     if isinstance(part, Dataset):
         height = (part.image_shape or (0,))[0]
         if height == 0 or settings.size % height:
             raise ValueError(
                 f"the size of the pictures must be a multiple of that of {part.name}, {height} pixels; it is "
-                f"{settings.size}. Change pictures.size of the study."
+                f"{settings.size}. Change images.size of the study."
             )
         return ImageTensors(as_pictures(part, settings.size // height), normalisation)
     files = ImageFiles(part.files, settings.size, normalisation=normalisation)
@@ -72,14 +72,14 @@ def _draw(part: Dataset | ImageDataset, run: Run) -> Labels:
     return part.observed
 
 
-def make_picture_network(run: Run, settings: PictureSettings, *, maps: bool) -> tuple[nn.Module, int]:
+def make_picture_network(run: Run, settings: ImageSettings, *, maps: bool) -> tuple[nn.Module, int]:
     """The network at its start, and the width of its features or maps."""
     weights = None if settings.weights == "random" else settings.weights
     backbone, _, _ = make_image_backbone(run.network, weights, maps)
     return backbone, n_image_features(backbone, settings.size, maps)
 
 
-def start_features(run: Run, settings: PictureSettings, samples: ImageTensors | ImageFiles, device: str) -> Tensor:
+def start_features(run: Run, settings: ImageSettings, samples: ImageTensors | ImageFiles, device: str) -> Tensor:
     """Features of the network before training, each with mean 0 and variance 1; the same for all runs of a trial."""
     with seeded(0, NETWORK_STREAM, torch.device("cpu")):
         network, _ = make_picture_network(run, settings, maps=False)

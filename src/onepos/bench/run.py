@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from onepos.bench.images import load_pictures, make_picture_network, picture_parts, start_features
 from onepos.bench.recipes import resolve
 from onepos.bench.stacking import Task, train_many
-from onepos.bench.study import PictureSettings, Run
+from onepos.bench.study import ImageSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.images.readers import ImageDataset
 from onepos.methods import make_method
@@ -67,14 +67,14 @@ def load_data(name: str, pictures: bool) -> Dataset | ImageDataset:
 
 def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
     """The data as a run sees them; on pictures the device makes a pass for the common priors."""
-    if run.pictures is not None:
-        return _make_picture_trial(data, run, run.pictures, device)
+    if run.images is not None:
+        return _make_picture_trial(data, run, run.images, device)
     if isinstance(data, ImageDataset):
-        raise ValueError(f"{data.name} holds pictures; the study must have a table [pictures]. It has none.")
+        raise ValueError(f"{data.name} holds pictures; the study must have a table [images]. It has none.")
     return _make_row_trial(data, run)
 
 
-def _make_picture_trial(data: Dataset | ImageDataset, run: Run, settings: PictureSettings, device: str) -> Trial:
+def _make_picture_trial(data: Dataset | ImageDataset, run: Run, settings: ImageSettings, device: str) -> Trial:
     train, val, test = picture_parts(data, run, settings).values()
     features = start_features(run, settings, train.samples, device)
     return Trial(
@@ -141,7 +141,7 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
     method = make_method(run.method, **parameters)
     with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
         backbone, width = _make_network(run, trial, method)
-    pictures = {name: getattr(run.pictures, name) for name in _OF_PICTURES} if run.pictures else {}
+    pictures = {name: getattr(run.images, name) for name in _OF_PICTURES} if run.images else {}
     plan = Plan(
         epochs=run.epochs,
         batch_size=run.batch_size,
@@ -160,8 +160,8 @@ def make_task(run: Run, trial: Trial, device: str = "cpu") -> Task:
 
 def _make_network(run: Run, trial: Trial, method: Method) -> tuple[nn.Module, int]:
     """The network, and the width of its features."""
-    if run.pictures:
-        return make_picture_network(run, run.pictures, maps=method.maps)
+    if run.images:
+        return make_picture_network(run, run.images, maps=method.maps)
     n_features = trial.samples.n_features
     backbone = make_backbone(run.network, n_features, trial.labels.shape[1], run.hidden)
     return backbone, n_outputs(backbone, n_features)
@@ -172,7 +172,7 @@ def why_not(run: Run) -> str | None:
     needs = make_method(run.method, **run.parameters).requires - {"full labels"}
     if run.select_labels == "full":
         needs -= {"validation labels"}
-    if run.pictures:
+    if run.images:
         needs -= {"maps", "views"}
     return f"{run.method} needs {', '.join(sorted(needs))}; this study offers none." if needs else None
 
