@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from onepos.bench.results import read_results
 from thirteen import BUDGETS, page
 
 from onepos.bench.runner import run_study
@@ -33,7 +34,6 @@ from onepos.bench.study import Budget
 from onepos.bench.study_file import read_study
 from onepos.datasets import Dataset, load_dataset, write_npz
 from onepos.files import write_atomically
-from onepos.report.study_tables import read_results
 
 PARENTS = (*BUDGETS, "voc2012-features", "coco2014-features")
 MOST_ROWS, FEW_ROWS = 2500, 1000

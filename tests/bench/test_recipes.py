@@ -23,7 +23,7 @@ def test_an_entry_fits_its_method(method, dataset):
 
 
 def test_numbers_from_full_labels():
-    assert find_recipe("epr", "anything", Y).parameters == {"k": 2.0}
+    assert find_recipe("epr", "anything", Y).parameters == {"cardinality": 2.0}
     with pytest.raises(ValueError, match="the recipe of epr needs the cardinality, which only full labels tell"):
         find_recipe("epr", "yeast")
 
@@ -38,7 +38,7 @@ def test_own_entry_goes_before_the_general_one():
     assert find_recipe("smile", "unheard-of").parameters == {}
 
 
-# The rows of the paper's table of pictures.
+# The rows of the paper's table of images.
 TABLE_1 = [*METHODS]
 for each in ("full", "gr", "crisp-plus"):
     TABLE_1.remove(each)
@@ -46,7 +46,7 @@ for each in ("full", "gr", "crisp-plus"):
 
 @pytest.mark.parametrize("dataset", ["voc", "coco", "nuswide", "cub"])
 @pytest.mark.parametrize("method", TABLE_1)
-def test_pictures_have_recipes(method, dataset):
+def test_images_have_recipes(method, dataset):
     """How long to train is known of all, and no full labels are needed."""
     recipe = find_recipe(method, dataset)
     assert recipe.plan["epochs"] >= 10
@@ -56,8 +56,8 @@ def test_pictures_have_recipes(method, dataset):
 @pytest.mark.parametrize(
     ("method", "dataset", "name", "value"),
     [
-        ("role", "cub", "k", 31.4),
-        ("epr", "coco", "k", 2.9),
+        ("role", "cub", "cardinality", 31.4),
+        ("epr", "coco", "cardinality", 2.9),
         ("em", "voc", "alpha", 0.2),
         ("em-apl", "cub", "warmup", 3),
         ("em-apl", "coco", "beta", 0.9),
@@ -69,12 +69,12 @@ def test_pictures_have_recipes(method, dataset):
         ("mime", "cub", "warmup", 5),
     ],
 )
-def test_numbers_of_the_picture_sets(method, dataset, name, value):
+def test_numbers_of_the_image_sets(method, dataset, name, value):
     assert find_recipe(method, dataset).parameters[name] == value
 
 
-def test_features_of_pictures_are_rows_like_others():
-    """What is for feature maps is for the pictures alone."""
+def test_features_of_images_are_rows_like_others():
+    """What is for feature maps is for the images alone."""
     assert find_recipe("mime", "voc").parameters["per_label"]
     assert "per_label" not in find_recipe("mime", "voc2012-features").parameters
     assert "graph" not in find_recipe("smile", "voc2012-features").parameters

@@ -122,19 +122,12 @@ def render_html(page: Page) -> str:
     return environment.get_template("page.html").render(page=page, wide=WIDE, narrow=NARROW)
 
 
-def render_markdown(page: Page, chart_links: Mapping[str, str] | None = None) -> str:
-    """All texts and tables as Markdown.
-
-    Args:
-        page: The page.
-        chart_links: Name of a section → the file that holds its chart; other charts are left out.
-    """
+def render_markdown(page: Page) -> str:
+    """All texts and tables as Markdown; charts are in the HTML page alone."""
     parts = [f"# {page.title}", f"**{page.alert}**" if page.alert else "", page.lead, *page.notes]
     said: set[str] = set()  # a sentence about several tables is written once
     for section in page.sections:
         parts += [f"## {section.title}", *section.text]
-        if section.chart and section.name in (chart_links or {}):
-            parts += [f"![{section.title}]({(chart_links or {})[section.name]})", section.chart.caption]
         for table in (*section.tables, *section.folded):
             parts.append(f"### {table.title}" if table.title != section.title else "")
             parts += ["" if table.about in said else table.about, table.markdown()]

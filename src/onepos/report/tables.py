@@ -144,12 +144,8 @@ def percent(share: float) -> str:
 
 
 def grouped(number: int) -> str:
-    """A whole number with its thousands apart.
-
-    >>> grouped(12345)
-    '12 345'
-    """
-    return f"{number:,}".replace(",", " ")
+    """A whole number in groups of three digits, with spaces at which no line breaks."""
+    return f"{number:,}".replace(",", "\u00a0")
 
 
 def p_value(p: float) -> str:
