@@ -1,14 +1,7 @@
-"""Single positives on real images: what each method reaches, and why some end below the floor, from results alone.
-
-    python -m crisp_paper.image_results --results research/results --out research/results/images.md
-
-Read are runs.jsonl.gz of each study, and start.jsonl.gz beside it where there is one: the same study with the head
-started elsewhere.
-"""
+"""Single positives on real images: what each method reaches, and why some end below the floor, from results alone."""
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -335,22 +328,6 @@ def _in_points(summary: Summary) -> Summary:
     return Summary(_POINTS * summary.mean, _POINTS * summary.std, summary.n)
 
 
-def find_sources(results: Path) -> tuple[list[Path], list[Path]]:
-    """Packed results of the studies, and of those with another start, in a folder of results."""
-    folders = [results / name for name in STUDIES if (results / name).is_dir()]
-    starts = [path for folder in folders if (path := folder / "start.jsonl.gz").is_file()]
-    return [folder / "runs.jsonl.gz" for folder in folders], starts
-
-
-def main() -> None:
-    """Find the runs and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    packed, starts = find_sources(options.results)
-    print(write_image_results(packed, options.out, starts))
-
-
-if __name__ == "__main__":
-    main()
+def find_sources(results: Path) -> list[Path]:
+    """Packed results of STUDIES in a folder, with any seed."""
+    return [path for name in STUDIES for path in sorted(results.glob(f"{name}*/runs.jsonl.gz"))]

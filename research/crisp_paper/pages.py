@@ -40,21 +40,16 @@ class MarkdownTable(NamedTuple):
 
 
 def make_pages(results: Path) -> Iterator[tuple[Path, str]]:
-    """The path and the text of each page that has its runs in the folder."""
+    """The path and the text of each page of a folder of results."""
     for packed in sorted(results.glob("*/runs.jsonl.gz")):
         yield packed.with_name("report.md"), study_text(packed)
-    published, fair, bridges = reproduction.find_sources(results)
-    if published.is_file() and fair.is_file():
-        evidence = reproduction.read_evidence(published, fair, bridges)
-        yield results / "reproduction.md", render_markdown(reproduction.make_reproduction(evidence))
-    packed_images, starts = image_results.find_sources(results)
-    if packed_images:
-        sides = [[read_results(path) for path in paths] for paths in (packed_images, starts)]
-        yield results / "images.md", render_markdown(image_results.make_image_results(*sides))
+    evidence = reproduction.read_evidence(*reproduction.find_sources(results))
+    yield results / "reproduction.md", render_markdown(reproduction.make_reproduction(evidence))
+    images = [read_results(path) for path in image_results.find_sources(results)]
+    yield results / "images.md", render_markdown(image_results.make_image_results(images))
     consistency = results / "consistency" / "results.json"
-    if consistency.is_file():
-        content = json.loads(consistency.read_text(encoding="utf-8"))
-        yield consistency.with_name("report.md"), render_markdown(consistency_page.make_report(content))
+    content = json.loads(consistency.read_text(encoding="utf-8"))
+    yield consistency.with_name("report.md"), render_markdown(consistency_page.make_report(content))
 
 
 def study_text(packed: Path) -> str:

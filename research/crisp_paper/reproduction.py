@@ -1,13 +1,12 @@
 """Can the paper's tabular numbers be reproduced? One page with a verdict for every cell, and the cause, from results.
 
-    python -m crisp_paper.reproduction --results research/results --out research/results/reproduction.md
+    write_reproduction(*find_sources(Path("research/results")), "reproduction.md")
 
-Read are as-published, fair and every bridge-* in the folder of the results: NAME/runs.jsonl.gz.
+Read are as-published, fair (with any seed) and every bridge-* in the folder of the results: NAME/runs.jsonl.gz.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 from collections import Counter
@@ -238,20 +237,11 @@ def _number(value: float | None) -> str:
 
 
 def find_sources(results: Path) -> tuple[Path, Path, list[Path]]:
-    """Packed results of the published and of the fair protocol, and of the bridges, in a folder of results."""
-    published, fair = (results / name / "runs.jsonl.gz" for name in ("as-published", "fair"))
-    return published, fair, sorted(results.glob("bridge-*/runs.jsonl.gz"))
-
-
-def main() -> None:
-    """Find the runs and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    options = parser.parse_args()
-    for path in write_reproduction(*find_sources(options.results), options.out):
-        print(path)
-
-
-if __name__ == "__main__":
-    main()
+    """Packed results in a folder: of as-published, of fair (with any seed), and of the bridges."""
+    published, fair = (sorted(results.glob(f"{name}*/runs.jsonl.gz")) for name in ("as-published", "fair"))
+    if len(published) != 1 or len(fair) != 1:
+        raise ValueError(
+            f"{results} must hold one study as-published and one study fair, each with runs.jsonl.gz; it holds "
+            f"{len(published)} and {len(fair)}. Name another folder."
+        )
+    return published[0], fair[0], sorted(results.glob("bridge-*/runs.jsonl.gz"))

@@ -258,6 +258,10 @@ def test_a_star_varies_one_own_parameter_at_a_time(edit, tmp_path):
     assert len({run.key() for run in study.runs()}) == len(study.runs()) == 2 * 2 * (4 + 1 + 1)
     (tmp_path / "copy.toml").write_text(write_study(study), encoding="utf-8")
     assert read_study(tmp_path / "copy.toml") == study
+    defaults = make_method("crisp").get_params()
+    assert parse_stored(write_study(study)).centre == study.centre == {"crisp": {"lam": defaults["lam"], "warmup": 3}}
+    assert study.centre_value("yeast", "crisp", "warmup") == 1, "as the study sets it"
+    assert study.centre_value("yeast", "crisp", "lam") == defaults["lam"]
 
 
 @pytest.mark.parametrize(

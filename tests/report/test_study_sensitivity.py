@@ -85,15 +85,15 @@ def test_a_ray_holds_the_scores_of_its_values_and_of_the_centre():
     ]
     assert delta.values == [0.001, 0.01, 0.1], "the centre's among them"
     assert lam.values == [0.0, 1.0, 2.0]
-    assert prior.values == ["default", 0.01, 0.1, 0.3]
+    assert prior.values == ["estimate", 0.01, 0.1, 0.3]
     assert (delta.centres["yeast"], lam.centres["yeast"], prior.centres["yeast"]) == (1, 1, 0)
     by_parameters = {}
     for run in study.runs():
         if (run.dataset, run.method) == ("yeast", "crisp"):
-            key = run.parameters["delta"], run.parameters["lam"], run.parameters.get("prior", "default")
+            key = run.parameters["delta"], run.parameters["lam"], run.parameters.get("prior", "estimate")
             by_parameters.setdefault(key, []).append(score(run))
-    assert delta.trials["yeast"] == [by_parameters[value, 1.0, "default"] for value in delta.values]
-    assert lam.trials["yeast"] == [by_parameters[0.01, value, "default"] for value in lam.values]
+    assert delta.trials["yeast"] == [by_parameters[value, 1.0, "estimate"] for value in delta.values]
+    assert lam.trials["yeast"] == [by_parameters[0.01, value, "estimate"] for value in lam.values]
     assert prior.trials["yeast"] == [by_parameters[0.01, 1.0, value] for value in prior.values]
 
 
@@ -121,20 +121,26 @@ def test_the_place_of_a_value():
     assert delta.places.tolist() == [0.001, 0.01, 0.1]
     assert prior.places[1:].tolist() == [0.01, 0.1, 0.3]
     assert 0 < prior.places[0] < 0.01
-    assert prior.ticks == ["default", "0.01", "0.1", "0.3"]
+    assert prior.ticks == ["estimate", "0.01", "0.1", "0.3"]
     np.testing.assert_allclose(lam.curves["image"][0], [0.41, 0.35, 0.43])
     np.testing.assert_allclose(lam.curves["image"][1], [0.1 / np.sqrt(2)] * 3)
 
 
 def test_values_that_are_words_stand_side_by_side():
     space = {"crisp": {"normalize": Axis("values", ("batch",)), "every": Axis("values", (2,))}}
-    every, normalize = map(make_panel, find_rays(make_results(make_study(method_space=space))))
-    assert normalize.ticks == ["default", "batch"]
+    centre = {"crisp": {"normalize": "dataset", "every": 1}}
+    every, normalize = map(make_panel, find_rays(make_results(make_study(method_space=space, centre=centre))))
+    assert normalize.ticks == ["dataset", "batch"]
     assert normalize.places.tolist() == [0, 1]
     assert not normalize.is_log
     assert not normalize.is_apart
-    assert every.ticks == ["default", "2"]
+    assert every.ticks == ["1", "2"]
     assert "batch" in texts(value_chart([every, normalize], "score"))
+
+
+def test_a_centre_that_the_study_does_not_know_is_called_default():
+    panels = map(make_panel, find_rays(make_results(make_study(centre={}))))
+    assert [panel.ticks[0] for panel in panels] == ["0.001", "0", "default"]
 
 
 def test_the_table_says_which_is_the_centre():
@@ -143,7 +149,7 @@ def test_the_table_says_which_is_the_centre():
     assert table.header == ["Parameter", "Value", "image", "yeast"]
     rows = [[cell.flat() for cell in row] for row in table.rows]
     assert rows[1] == ["crisp: delta", "0.01", "0.350 ± 0.071 (centre)", "0.650 ± 0.071 (centre)"]
-    assert rows[6][:2] == ["crisp: prior", "default"]
+    assert rows[6][:2] == ["crisp: prior", "estimate"]
     assert [row[0] for row in rows[-2:]] == ["an (floor)", "full (oracle)"]
     assert len(rows) == 3 + 3 + 4 + 2
 
@@ -156,7 +162,7 @@ def texts(svg):
 def test_the_chart_names_data_sets_parameters_and_values(width):
     panels = [make_panel(ray) for ray in find_rays(make_results(make_study()))]
     shown = texts(value_chart(panels, "score", width))
-    for text in ("image", "yeast", "crisp: delta", "crisp: lam", "crisp: prior", "0.001", "default", "0.3", "score"):
+    for text in ("image", "yeast", "crisp: delta", "crisp: lam", "crisp: prior", "0.001", "estimate", "0.3", "score"):
         assert text in shown, text
 
 

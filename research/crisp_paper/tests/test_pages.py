@@ -74,6 +74,5 @@ def test_the_page_on_reproduction_follows_from_its_runs():
 
 @pytest.mark.slow
 def test_the_page_on_images_follows_from_its_runs():
-    sides = [[read_results(path) for path in paths] for paths in image_results.find_sources(RESULTS)]
-    page = image_results.make_image_results(*sides)
+    page = image_results.make_image_results([read_results(path) for path in image_results.find_sources(RESULTS)])
     assert find_differences((RESULTS / "images.md").read_text(encoding="utf-8"), page) == []

@@ -179,6 +179,8 @@ class Study:
         trace: Whether each result holds the mean score and the prior of every label after each epoch.
         shown_labels: By data set, the labels, counted from one, whose traces a report shows.
         images: For studies of images; None of rows of numbers.
+        centre: With the sampler "star", the methods' defaults of searched parameters that the study does not set. For
+            reports only: it follows from the file, and changes no run.
     """
 
     name: str
@@ -204,6 +206,7 @@ class Study:
     trace: bool = False
     shown_labels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     images: ImageSettings | None = None
+    centre: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     def runs(self) -> list[Run]:
         """All runs, by data set, method, configuration and trial."""
@@ -264,6 +267,11 @@ class Study:
     def _own_axes(self, method: str) -> dict[str, Axis]:
         """Sorted, so that two studies that are equal have equal runs in whatever order a file names the parameters."""
         return dict(sorted(self.method_space.get(method, {}).items()))
+
+    def centre_value(self, dataset: str, method: str, name: str) -> Any:
+        """With the sampler "star", the value of a searched parameter at the centre; "default" if it is not known."""
+        known = {**self.centre.get(method, {}), **self.fixed_parameters(dataset, method)}
+        return known.get(name, "default")
 
     def fixed_parameters(self, dataset: str, method: str) -> dict[str, Any]:
         """Parameters of a method that the study sets, apart from those it searches."""

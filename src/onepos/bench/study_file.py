@@ -102,6 +102,7 @@ def write_study(study: Study) -> str:
         "budget": {dataset: _stated(budget) for dataset, budget in study.budgets.items()},
         "shown_labels": study.shown_labels,
         "images": dataclasses.asdict(study.images) if study.images else {},
+        "centre": study.centre,
     }
     plain = {key: getattr(study, key) for key in (*_PLAIN_KEYS, *_CHOICES, "trace") if key not in _BUDGET_KEYS}
     return "\n".join(_toml_lines(plain | _stated(study.budget) | tables)) + "\n"
@@ -240,7 +241,7 @@ class _Table:
 def _read(file: _Table, names: _Names) -> Study:
     file.check_keys(
         [*_PLAIN_KEYS, *_CHOICES, "selection", "threshold", "space"],
-        ["configurations", "parameters", "budget", "trace", "shown_labels", "images"],
+        ["configurations", "parameters", "budget", "trace", "shown_labels", "images", "centre"],
     )
     # The one entry that may be left out for a default: it came after studies had been stored, and changes no run.
     trace = file.flag("trace") if "trace" in file.content else False
@@ -282,12 +283,13 @@ def _read(file: _Table, names: _Names) -> Study:
         trace=trace,
         shown_labels=_read_shown_labels(file, datasets, trace),
         images=images,
+        centre=_read_centre(file, names),
         **choices,
     )
     if study.sampler in _WHOLE_SAMPLERS:
         _check_values(file, study)
     if study.sampler == "star":
-        _check_star(file, study, names)
+        _check_star(file, study)
     else:
         _check_searched_once(file, study)
     return study
@@ -333,6 +335,17 @@ def _read_networks(file: _Table, images: ImageSettings | None, names: _Names) ->
             raise ValueError(f"{file.file}: {error}") from error
         file.check_known("networks", network, names.networks)
     return found
+
+
+def _read_centre(file: _Table, names: _Names) -> dict[str, dict[str, Any]]:
+    """As stored, or of a user's file the defaults of the parameters that a star varies."""
+    if names.methods is None:
+        return dict(file.content.get("centre", {}))
+    searched = file.table("space").table("parameters").content if file.content["sampler"] == "star" else {}
+    return {
+        method: {name: names.methods[method][name] for name in axes if names.methods[method][name] is not None}
+        for method, axes in searched.items()
+    }
 
 
 def _read_budget(table: _Table, sampler: str, base: Budget | None = None) -> Budget:
@@ -459,7 +472,7 @@ def _check_values(file: _Table, study: Study) -> None:
                 )
 
 
-def _check_star(file: _Table, study: Study, names: _Names) -> None:
+def _check_star(file: _Table, study: Study) -> None:
     """One value on each shared axis; on a method's own, values that are not those of the centre."""
     shared = {f"space.{name}": axis.entries for name, axis in study.space.items()} | {"networks": study.networks}
     for name, entries in shared.items():
@@ -470,8 +483,8 @@ def _check_star(file: _Table, study: Study, names: _Names) -> None:
             )
     for method, axes in study.method_space.items():
         for dataset in study.datasets:
-            centre = {**(names.parameters(method) or {}), **study.fixed_parameters(dataset, method)}
-            for name in [name for name, axis in axes.items() if name in centre and centre[name] in axis.entries]:
+            centre = {name: study.centre_value(dataset, method, name) for name in axes}
+            for name in [name for name, axis in axes.items() if centre[name] in axis.entries]:
                 raise ValueError(
                     f"{file.file}: the axis {name} of {method} must have values beside that of the centre of the star; "
                     f"it has {centre[name]!r} too. Take it out: the centre is run once for all axes."

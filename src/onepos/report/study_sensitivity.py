@@ -16,7 +16,6 @@ from onepos.report.charts.panels import ValuePanel
 from onepos.report.study_cells import heading, summary_cell
 from onepos.report.tables import Cell, Table
 
-_DEFAULT = "default"  # where the study leaves a parameter at the method's default
 _DECADE = 10  # from the least to the greatest value, for a logarithmic axis
 _APART = 0.28  # of the length of the axis, how far from the first number a centre stands that is none
 
@@ -90,8 +89,7 @@ def sensitivity_table(results: StudyResults, rays: Sequence[Ray]) -> Table:
         rows.append([heading(results, method), Cell(""), *cells])
     about = (
         f"{METRICS[metric].title} on the test rows, mean ± standard deviation over the trials. One parameter is "
-        "varied, all others stay at the centre of the star, which is marked. Nothing is chosen among the values. "
-        "Default: the method’s own."
+        "varied, all others stay at the centre of the star, which is marked. Nothing is chosen among the values."
     )
     return Table("sensitivity", "Sensitivity", ["Parameter", "Value", *study.datasets], rows, about)
 
@@ -102,7 +100,7 @@ def _ray(
     star, study = results.study.star(method), results.study
     found: dict[str, list[tuple[Any, list[float], bool]]] = {}
     for dataset in study.datasets:
-        centre = study.fixed_parameters(dataset, method).get(name, _DEFAULT)
+        centre = study.centre_value(dataset, method, name)
         found[dataset] = [
             (point.get(name, centre), scores.get((dataset, method, k), []), k == 0)
             for k, point in enumerate(star)
