@@ -66,12 +66,12 @@ def read_recipes() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def resolve(value: Any, method: str, Y: npt.NDArray[Any] | None) -> Any:
-    """A number computed from full labels where the recipe asks for one."""
+    """A number computed from full labels where the recipe needs one."""
     if value not in ("$cardinality", "$inverse_cardinality"):
         return value
     if Y is None:
         raise ValueError(
-            f"the recipe of {method} needs the {value[1:].replace('_', ' ')}, which only full labels tell; "
+            f"the recipe of {method} needs the {value[1:].replace('_', ' ')}, which only full labels give; "
             "none were given. Set the parameter yourself."
         )
     count = np.asarray(Y).sum(1)

@@ -110,7 +110,7 @@ class Run:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Run:
-        """The run that `to_json` told of."""
+        """The run that `to_json` wrote."""
         odd = sorted((set(content) - {"images"}) ^ set(_RUN_FIELDS))
         if odd:
             raise ValueError(f"a run must have the fields {', '.join(_RUN_FIELDS)}; it differs in {', '.join(odd)}.")

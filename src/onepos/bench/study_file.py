@@ -47,9 +47,9 @@ def read_study(
 
     Args:
         source: A TOML file, or the name of a study that ships with onepos, with or without ".toml".
-        labels: In place of the file's `selection.labels`; where that changes it, the study's name says so too.
+        labels: In place of the file's `selection.labels`; where that changes it, it is added to the study's name.
         metric: In place of the file's `selection.metric`.
-        seed: In place of the file's `seed`; where that changes it, the study's name says so too.
+        seed: In place of the file's `seed`; where that changes it, it is added to the study's name.
     """
     path = _find_study(source)
     study = _read(_load(path), _load_names())

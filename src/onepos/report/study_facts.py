@@ -226,7 +226,7 @@ def _short(value: Any) -> str:
 
 
 def _best_error(trials: Sequence[Sequence[float]]) -> str:
-    """The least mean as shown; nothing where there is no contest."""
+    """The least mean as printed; nothing where there is no contest."""
     means = [summarise(values).mean for values in trials if values]
     return decimal(min(means)) if len(means) > 1 else ""
 

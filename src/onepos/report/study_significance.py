@@ -65,7 +65,7 @@ def _count_known(comparison: MetricComparison, name: str) -> tuple[int, int]:
 
 
 def _mean_share_cell(name: str, shares: Mapping[str, float], comparison: MetricComparison) -> Cell:
-    """A mean over fewer data sets than the others' says so, and is not called the best."""
+    """A mean over fewer data sets than the others' is marked, and never the best."""
     known, all_of_them = _count_known(comparison, name)
     rivals = {rival: share for rival, share in shares.items() if _count_known(comparison, rival)[0] == all_of_them}
     cell = _share_cell(shares[name], rivals)

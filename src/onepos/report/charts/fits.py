@@ -211,7 +211,7 @@ def _draw_scatter(figure: Figure, values: Mapping[str, Floats], reliable: NDArra
     axes.set_xlabel("true prior" if has_truth else "observed share")
     axes.set_ylabel("estimated prior")
     if not drawn.all():
-        note = f"not shown: {int((~drawn).sum())} labels, unknown or zero"
+        note = f"left out: {int((~drawn).sum())} labels, unknown or zero"
         axes.text(0.98, 0.03, note, transform=axes.transAxes, ha="right", color=MUTED, fontsize=12)
     add_legend(figure, 3 if is_wide else 2)
 
