@@ -103,7 +103,7 @@ def test_four_hundred_labels(width, make_result):
     assert len(set(convergence_labels(many))) == 12
     assert (max(chosen), min(chosen)) == (max(counts), min(counts))
     scatter = texts(prior_chart(many, width))
-    assert {"true prior", "estimated prior", "not shown: 2 labels, unknown or zero"} <= set(scatter)
+    assert {"true prior", "estimated prior", "left out: 2 labels, unknown or zero"} <= set(scatter)
     assert not any(text.startswith("tag-") for text in scatter)
     many["priors"]["true"] = None
     assert "observed share" in texts(prior_chart(many, width))

@@ -71,7 +71,7 @@ def resolve(value: Any, method: str, Y: npt.NDArray[Any] | None) -> Any:
         return value
     if Y is None:
         raise ValueError(
-            f"the recipe of {method} needs the {value[1:].replace('_', ' ')}, which only full labels give; "
+            f"the recipe of {method} needs the {value[1:].replace('_', ' ')}, which only full labels tell; "
             "none were given. Set the parameter yourself."
         )
     count = np.asarray(Y).sum(1)
