@@ -16,13 +16,14 @@ from functools import cached_property
 
 import numpy as np
 
-from crisp_paper.printed import ROUNDING, VERDICTS, Key, Printed, judge, measure, printed_cells, printed_text
+from crisp_paper.paper import ROUNDING
+from crisp_paper.printed import VERDICTS, Key, Printed, judge, measure, printed_cells, printed_text
+from onepos.bench.comparison import metric_title
+from onepos.bench.results import StudyResults
 from onepos.bench.statistics import FloatArray, Summary, summarise
 from onepos.bench.study import Run, Study
 from onepos.metrics import METRICS
-from onepos.report.compare import metric_title, signed
-from onepos.report.study_tables import Cell, StudyResults, StudyTable, mean_and_std, plain
-from onepos.report.tables import MISSING
+from onepos.report.tables import MISSING, Cell, Table, mean_and_std, plain, signed
 
 # What a bridge may change: the field of the study, what to call it, and the fields of its runs.
 _CHANGES = {
@@ -134,7 +135,7 @@ def build_bridge(published: StudyResults, results: StudyResults) -> Bridge:
     return Bridge(f"{word}: {_value(results.study, changed[0])}", results, before, after)
 
 
-def effect_tables(evidence: Evidence, metric: str) -> list[StudyTable]:
+def effect_tables(evidence: Evidence, metric: str) -> list[Table]:
     """What each change does to a metric: a table over the data sets, then one per data set over the methods."""
     changes = {bridge.change: bridge.changes(metric) for bridge in evidence.bridges}
     printed = {cell.key: cell for cell in printed_cells()}
@@ -160,13 +161,13 @@ def effect_tables(evidence: Evidence, metric: str) -> list[StudyTable]:
         about = "The first row is the mean over the methods that were run with every change."
         header = ["Method", "Paper", evidence.published.study.name, *columns]
         name, title = f"effect-{dataset}-{metric.replace('_', '-')}", f"{dataset}: {metric_title(metric)}"
-        tables.append(StudyTable(name, title, header, rows, about, is_prose=True))
+        tables.append(Table(name, title, header, rows, about, is_prose=True))
     header = ["Data set", "Methods", "Paper", evidence.published.study.name, *columns]
     name, title = f"effect-{metric.replace('_', '-')}", f"{metric_title(metric)}: what each change does"
-    return [StudyTable(name, title, header, overview, _about_effects(evidence), is_prose=True), *tables]
+    return [Table(name, title, header, overview, _about_effects(evidence), is_prose=True), *tables]
 
 
-def verdict_table(evidence: Evidence) -> StudyTable:
+def verdict_table(evidence: Evidence) -> Table:
     """Data set × protocol: how many numbers are reproduced, better and worse, of those that all of them have."""
     sides = {evidence.published.study.name: evidence.ours}
     if evidence.bridges:
@@ -186,10 +187,10 @@ def verdict_table(evidence: Evidence) -> StudyTable:
         f"{' / '.join(VERDICTS).capitalize()} than printed, over the numbers that all of them have. –: not run. "
         "Bridges search fewer points in fewer trials; what that alone does stands beside."
     )
-    return StudyTable("verdicts", "Verdicts by protocol", ["Data set", "Numbers", *sides], rows, about, is_prose=True)
+    return Table("verdicts", "Verdicts by protocol", ["Data set", "Numbers", *sides], rows, about, is_prose=True)
 
 
-def account_table(evidence: Evidence, part: str) -> StudyTable:
+def account_table(evidence: Evidence, part: str) -> Table:
     """Data set or method × explanation: how many of the numbers that are not reproduced it accounts for.
 
     Args:
@@ -220,12 +221,12 @@ def account_table(evidence: Evidence, part: str) -> StudyTable:
         "Several can hold for one number. –: not run, or nothing to account for."
     )
     header = [word, "Not reproduced", *_accounts(evidence), "nothing"]
-    return StudyTable(
+    return Table(
         f"accounts-{part}", f"What accounts for the others, by {word.lower()}", header, rows, about, is_prose=True
     )
 
 
-def reason_table(evidence: Evidence, dataset: str) -> StudyTable:
+def reason_table(evidence: Evidence, dataset: str) -> Table:
     """Method × metric on one data set: the verdict, and what accounts for it or comes nearest."""
     cells = {cell.key: cell for cell in printed_cells()}
     metrics = list(dict.fromkeys(cell.metric for cell in printed_cells()))
@@ -238,7 +239,7 @@ def reason_table(evidence: Evidence, dataset: str) -> StudyTable:
         "that comes nearest to the printed number, if any comes nearer, and what is left."
     )
     header = ["Method", *(METRICS[metric].title for metric in metrics)]
-    return StudyTable(f"reasons-{dataset}", f"{dataset}: cell by cell", header, rows, about, is_prose=True)
+    return Table(f"reasons-{dataset}", f"{dataset}: cell by cell", header, rows, about, is_prose=True)
 
 
 def _identity(run: Run, changed: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onepos.files import write_atomically
-from onepos.report.canvas import CARD, INK, MUTED, NARROW, SERIES, WIDE, add_axes, render
-from onepos.report.study_page import Chart, Report, Section, render_html
-from onepos.report.study_tables import Cell, StudyTable
-from onepos.report.tables import MISSING, csv_table, percent
+from onepos.report.charts.canvas import CARD, INK, MUTED, NARROW, SERIES, add_axes, render
+from onepos.report.page import Chart, Page, make_section, render_html, render_markdown
+from onepos.report.tables import MISSING, Cell, Table, csv_table, grouped, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,66 +47,49 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def write_pages(results_path: str | os.PathLike[str], out_folder: str | os.PathLike[str]) -> list[Path]:
-    """Write report.html, report.md and the charts of report.md from results.json."""
+    """Write report.html and report.md from results.json; the charts are in report.html."""
     results = json.loads(Path(results_path).read_text(encoding="utf-8"))
     out = Path(out_folder)
     out.mkdir(parents=True, exist_ok=True)
     report = make_report(results)
     texts = {"report.html": render_html(report), "report.md": render_markdown(report)}
-    texts |= {f"{section.name}.svg": section.chart.wide + "\n" for section in report.sections if section.chart}
     return [write_atomically(out / name, text) for name, text in texts.items()]
 
 
-def make_report(results: Results) -> Report:
-    """All that is shown."""
+def make_report(results: Results) -> Page:
+    """The page."""
     each = results["datasets"]
-    return Report(
+    return Page(
         title="Consistency: prior error and excess risk against n",
         lead=_lead(results),
-        alert="",
-        told="",
         tiles=_tiles(results),
         sections=[
-            Section(
+            make_section(
                 "prior-error",
                 "Class priors: Theorem 4.1",
-                tuple(_prior_table(results, data) for data in each),
+                *(_prior_table(results, data) for data in each),
                 chart=_chart(results, "prior-error", "Error of the class priors", _prior_lines),
             ),
-            Section(
+            make_section(
                 "prior-parts",
                 "What the prior error is made of",
-                tuple(_parts_table(results, data) for data in each),
-                tuple(_label_table(results, data) for data in each),
-                _chart(results, "prior-parts", "Parts of the prior error", _part_lines),
+                *(_parts_table(results, data) for data in each),
+                folded=(_label_table(results, data) for data in each),
+                chart=_chart(results, "prior-parts", "Parts of the prior error", _part_lines),
             ),
-            Section("prior-checks", "Do the bounds on the priors hold?", (_prior_checks(results),)),
-            Section(
+            make_section("prior-checks", "Do the bounds on the priors hold?", _prior_checks(results)),
+            make_section(
                 "excess-risk",
                 "Risk: Theorem 4.2",
-                tuple(_risk_table(results, data) for data in each),
+                *(_risk_table(results, data) for data in each),
                 chart=_chart(results, "excess-risk", "Excess risk", _risk_lines),
             ),
-            Section("risk-checks", "Do the bounds on the risk hold?", (_risk_checks(results),)),
-            Section("norms", "What the norm bound does", tuple(_norm_table(results, data) for data in each)),
-            Section("assumptions", "What is assumed, and what holds here", (_assumptions(results),)),
+            make_section("risk-checks", "Do the bounds on the risk hold?", _risk_checks(results)),
+            make_section("norms", "What the norm bound does", *(_norm_table(results, data) for data in each)),
+            make_section("assumptions", "What is assumed, and what holds here", _assumptions(results)),
         ],
-        cells=_cells_csv(results),
+        downloads={"cells.csv": _cells_csv(results)},
     )
-
-
-def render_markdown(report: Report) -> str:
-    """The page as Markdown, with the charts as files beside it."""
-    parts = [f"# {report.title}", report.lead]
-    for section in report.sections:
-        parts.append(f"## {section.title}")
-        if section.chart:
-            parts += [f"*Chart `{section.name}.svg`, written beside this page by the script:*", section.chart.caption]
-        for table in (*section.tables, *section.folded):
-            heading = f"### {table.title}" if table.title != section.title else ""
-            parts += [part for part in (heading, table.about, table.markdown()) if part]
-    parts.append("Made by `research/scripts/consistency.py` from [results.json](results.json) alone.")
-    return "\n\n".join(parts) + "\n"
 
 
 # Charts
@@ -169,7 +152,6 @@ def _guide(results: Results, curve: Sequence[float]) -> Line:
 def _chart(results: Results, name: str, title: str, lines: Any) -> Chart:
     panels = [(data["name"], lines(results, data)) for data in results["datasets"]]
     sizes = results["study"]["sizes"]
-    wide, narrow = (draw_panels(panels, sizes, name, title, width) for width in (WIDE, NARROW))
     captions = {
         "prior-error": (
             "Mean over the labels of |π̂ − π|, and in black the same mean of the theorem's bounds; an error above 1 is "
@@ -181,7 +163,7 @@ def _chart(results: Results, name: str, title: str, lines: Any) -> Chart:
         ),
         "excess-risk": "R(f̂) − R(f*), and in black the theorem's bound. Bands: smallest to largest repetition.",
     }
-    return Chart(wide, narrow, captions[name])
+    return Chart(partial(draw_panels, panels, sizes, name, title), captions[name])
 
 
 def draw_panels(
@@ -242,7 +224,7 @@ def _power(value: float) -> str:
 # Tables
 
 
-def _prior_table(results: Results, data: Results) -> StudyTable:
+def _prior_table(results: Results, data: Results) -> Table:
     priors = data["priors"]
     named = {SOURCE_NAMES[name]: curves for name, curves in priors["errors"].items()}
     named |= {BOUND_NAMES[name]: priors["bounds"][name] for name in BOUND_NAMES}
@@ -251,9 +233,7 @@ def _prior_table(results: Results, data: Results) -> StudyTable:
         for row, mean, largest in zip(rows, curves["mean"]["mean"], curves["max"]["mean"], strict=False):
             row.append(Cell(number(mean), notes=((f"max {number(largest)}", ""),)))
         rows[-1].append(Cell(slope_of(curves["mean"]), notes=((f"max {slope_of(curves['max'])}", ""),)))
-    return StudyTable(
-        f"priors-{data['name']}", data["name"], ["n", *named], rows, about=_prior_sentences(results, data)
-    )
+    return Table(f"priors-{data['name']}", data["name"], ["n", *named], rows, about=_prior_sentences(results, data))
 
 
 def _prior_sentences(results: Results, data: Results) -> str:
@@ -279,7 +259,7 @@ def _prior_sentences(results: Results, data: Results) -> str:
     )
 
 
-def _parts_table(results: Results, data: Results) -> StudyTable:
+def _parts_table(results: Results, data: Results) -> Table:
     priors = data["priors"]
     header = ["n", *(f"{name}, {how}" for name in PART_NAMES.values() for how in ("mean", "mean size"))]
     rows = []
@@ -300,14 +280,14 @@ def _parts_table(results: Results, data: Results) -> StudyTable:
         f"are many positives: {slope['negatives']}. The draw, {slope['draw']}, is a bias of naming one label per row; "
         "the theorem leaves it out, and no number of rows removes it."
     )
-    return StudyTable(f"parts-{data['name']}", data["name"], header, rows, about)
+    return Table(f"parts-{data['name']}", data["name"], header, rows, about)
 
 
-def _label_table(results: Results, data: Results) -> StudyTable:
+def _label_table(results: Results, data: Results) -> Table:
     columns = {"prior": "π", "n_positive": "n_j"} | SOURCE_NAMES | PART_NAMES
     rows = [[Cell(label["name"]), *(Cell(number(label[key])) for key in columns)] for label in data["priors"]["labels"]]
     n = grouped(results["study"]["sizes"][-1])
-    return StudyTable(
+    return Table(
         f"labels-{data['name']}",
         f"{data['name']}: every label at n = {n}",
         ["label", *columns.values()],
@@ -316,7 +296,7 @@ def _label_table(results: Results, data: Results) -> StudyTable:
     )
 
 
-def _prior_checks(results: Results) -> StudyTable:
+def _prior_checks(results: Results) -> Table:
     header = ["data set and draw", "estimates"]
     header += [f"{side}: {what}" for side in BOUND_NAMES.values() for what in ("says something", "fails")]
     header += ["interval: upper end fails", "lower end fails"]
@@ -341,7 +321,7 @@ def _prior_checks(results: Results) -> StudyTable:
         f"{delta}; it does in {ends['halves']} of {n_estimates} estimates with single positives, in {ends['even']} "
         "with evenly drawn ones. Its lower end is promised only if no negatives are above the threshold."
     )
-    return StudyTable("prior-checks", "Do the bounds on the priors hold?", header, rows, about)
+    return Table("prior-checks", "Do the bounds on the priors hold?", header, rows, about)
 
 
 def _count(check: Mapping[str, int], key: str) -> Cell:
@@ -355,7 +335,7 @@ def _prior_fails(results: Results) -> tuple[int, int]:
     return fails, len(BOUND_NAMES) * sum(check["estimates"] for check in checks)
 
 
-def _risk_table(results: Results, data: Results) -> StudyTable:
+def _risk_table(results: Results, data: Results) -> Table:
     risk = data["risk"]
     curves = {RISK_NAMES[name]: curve for name, curve in risk["excess"].items()}
     curves |= {RISK_BOUND_NAMES[name]: risk["bounds"][name] for name in RISK_BOUND_NAMES}
@@ -371,7 +351,7 @@ def _risk_table(results: Results, data: Results) -> StudyTable:
         [Cell("slope above that"), *map(Cell, above), Cell(MISSING), Cell(MISSING)],
     ]
     header = ["n", *curves]
-    return StudyTable(f"risk-{data['name']}", data["name"], header, rows, _risk_sentences(results, data))
+    return Table(f"risk-{data['name']}", data["name"], header, rows, _risk_sentences(results, data))
 
 
 def _risk_sentences(results: Results, data: Results) -> str:
@@ -395,7 +375,7 @@ def _risk_sentences(results: Results, data: Results) -> str:
     )
 
 
-def _risk_checks(results: Results) -> StudyTable:
+def _risk_checks(results: Results) -> Table:
     rows = [
         [
             Cell(f"{data['name']}, {RISK_NAMES[name]}"),
@@ -414,10 +394,10 @@ def _risk_checks(results: Results) -> StudyTable:
         "taken for a mean); mended, each label's mean is bounded by itself."
     )
     header = ["data set and risk", "runs", *(f"{name}: fails" for name in RISK_BOUND_NAMES.values())]
-    return StudyTable("risk-checks", "Do the bounds on the risk hold?", header, rows, about)
+    return Table("risk-checks", "Do the bounds on the risk hold?", header, rows, about)
 
 
-def _norm_table(results: Results, data: Results) -> StudyTable:
+def _norm_table(results: Results, data: Results) -> Table:
     sizes, main = results["study"]["sizes"], results["study"]["norm"]
     ends = [f"n = {grouped(n)}" for n in (sizes[0], sizes[-1])]
     header = ["B", "R(f*)", "best constant above it", *(f"excess at {end}" for end in ends)]
@@ -435,7 +415,7 @@ def _norm_table(results: Results, data: Results) -> StudyTable:
         ]
         for each in data["risk"]["norms"]
     ]
-    return StudyTable(f"norms-{data['name']}", data["name"], header, rows, _norm_sentences(results, data))
+    return Table(f"norms-{data['name']}", data["name"], header, rows, _norm_sentences(results, data))
 
 
 def _norm_sentences(results: Results, data: Results) -> str:
@@ -511,7 +491,7 @@ def _listed(norms: Sequence[float]) -> str:
     return ", ".join(map(number, norms))
 
 
-def _assumptions(results: Results) -> StudyTable:
+def _assumptions(results: Results) -> Table:
     study = results["study"]
     rows = [
         (
@@ -547,7 +527,7 @@ def _assumptions(results: Results) -> StudyTable:
     ]
     cells = [[Cell(text) for text in row] for row in rows]
     header = ["what", "in the theorems", "here"]
-    return StudyTable("assumptions", "What is assumed, and what holds here", header, cells, is_prose=True)
+    return Table("assumptions", "What is assumed, and what holds here", header, cells, is_prose=True)
 
 
 # Words and numbers
@@ -618,11 +598,6 @@ def number(value: float | None) -> str:
         return grouped(round(rounded)).replace("-", "−")
     text = f"{rounded:.6f}" if abs(rounded) < 1e-4 else f"{rounded:.3g}"
     return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "−") or "0"
-
-
-def grouped(count: int) -> str:
-    """A whole number in groups of three that are not torn apart at the end of a line."""
-    return f"{count:,}".replace(",", "\u00a0")
 
 
 def _cells_csv(results: Results) -> str:

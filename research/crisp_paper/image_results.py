@@ -1,7 +1,4 @@
-"""Single positives on real pictures: what each method reaches, and why some end below the floor, from stores alone.
-
-write_image_results(["docs/results/features/runs.jsonl.gz"], "docs/results/images.md")
-"""
+"""Single positives on real images: what each method reaches, and why some end below the floor, from results alone."""
 
 from __future__ import annotations
 
@@ -12,34 +9,28 @@ from pathlib import Path
 from statistics import fmean
 
 from crisp_paper.paper import paper_value
+from onepos.bench.comparison import SHOWN, compare_methods, share_of
+from onepos.bench.results import Finished, StudyResults, read_results
 from onepos.bench.statistics import FloatArray, Summary, summarise, win_tie_loss
 from onepos.datasets import DATASETS
 from onepos.files import write_atomically
 from onepos.metrics import METRICS
-from onepos.report.compare import signed
-from onepos.report.study_comparison import compare_methods, share_of
-from onepos.report.study_page import Report, Section, render_markdown
-from onepos.report.study_tables import (
-    SHOWN,
-    Cell,
-    Finished,
-    StudyResults,
-    StudyTable,
-    mean_and_std,
-    plain,
-    read_results,
-)
-from onepos.report.tables import MISSING, as_float, percent
+from onepos.report.page import Page, make_section, render_markdown
+from onepos.report.study_cells import heading
+from onepos.report.tables import MISSING, Cell, Table, as_float, mean_and_std, percent, plain, signed
 
 Source = str | os.PathLike[str]
+
+STUDIES = ("features", "images-voc", "images-scenes")
+"""A study each, in the order of the page."""
 
 METRIC = "map"
 PAPER_NAMES = {"voc2012-features": "voc", "coco2014-features": "coco", "voc-128px": "voc"}
 """What the paper calls the data that a set is made of."""
 
 _TITLES = {
-    "voc-128px": "the 11 540 pictures of PASCAL VOC 2012 at 128 × 128 pixels, 20 labels",
-    "digit-scenes": "6 000 pictures of handwritten digits, 10 labels",
+    "voc-128px": "the 11 540 images of PASCAL VOC 2012 at 128 × 128 pixels, 20 labels",
+    "digit-scenes": "6 000 images of handwritten digits, 10 labels",
 }
 
 _POINTS = 100.0
@@ -70,7 +61,7 @@ class Below:
 
 
 def write_image_results(sources: Iterable[Source], out: Source, variants: Iterable[Source] = ()) -> Path:
-    """Write the page; studies may be unfinished, which the page says.
+    """Write the page; studies may be unfinished, the page then states it.
 
     Args:
         sources: Results, a section for each data set of each: folders, or files of `onepos bench pack`.
@@ -83,49 +74,44 @@ def write_image_results(sources: Iterable[Source], out: Source, variants: Iterab
     return write_atomically(path, render_markdown(report))
 
 
-def make_image_results(studies: Sequence[StudyResults], variants: Sequence[StudyResults] = ()) -> Report:
-    """Compute everything that is shown."""
+def make_image_results(studies: Sequence[StudyResults], variants: Sequence[StudyResults] = ()) -> Page:
+    """The page."""
     sections = []
     for results in studies:
         for dataset in results.study.datasets:
-            below = below_table(results, dataset, variants)
             title = f"{dataset}: {DATASETS[dataset].title if dataset in DATASETS else _TITLES.get(dataset, '')}"
             title = title.removesuffix(": ")
-            sections.append(
-                Section(dataset, title, tuple(each for each in (score_table(results, dataset), below) if each))
-            )
+            tables = score_table(results, dataset), below_table(results, dataset, variants)
+            sections.append(make_section(dataset, title, *tables))
     open_runs = [
         f"{results.study.name}: {len(results.finished)} of {len(results.runs)} runs are done."
         for results in studies
         if not results.is_complete
     ]
-    return Report(
-        title="Single positives on real pictures",
-        lead="\n\n".join([_METRIC_NOTE, *map(_study_note, studies), _REASON_NOTE]),
+    return Page(
+        title="Single positives on real images",
+        lead=_METRIC_NOTE,
         alert=" ".join(open_runs),
-        told=_told_note(studies),
-        tiles=[],
+        notes=[*map(_study_note, studies), _REASON_NOTE, *_privileged_note(studies)],
         sections=sections,
-        cells="",
     )
 
 
 _METRIC_NOTE = (
     "mAP in percent: the average precision of each label over all test rows, averaged over the labels. A label without "
     "a positive among the rows is left out, where the code of Cole et al. counts it as 0; every label has one in every "
-    "part of these sets, so both give the same. No row is dropped. Made by `research/scripts/image_results.py` from "
-    "the runs kept beside it."
+    "part of these sets, so both give the same. No row is dropped."
 )
 
 
 _REASON_NOTE = (
-    "Why a method ends below the floor is told by rules. Even: a paired t-test over the trials does not tell it from "
-    "the floor. Choice: in hindsight (the mean of the best test score of each trial, a bound) a configuration gets to "
-    "the floor, the chosen one does not. No configuration: none does. Early: in most trials the epoch kept lies "
-    "within the warm-up, so the method’s own loss only lowered the score on the validation rows. Unfinished: in most "
-    "trials the epoch kept is the last. Least, greatest learning rate: in most trials the one chosen is at that end "
-    "of those tried, if there are more than two. Told: what a variant gets that is told more. Start: what it and the "
-    "floor get where the head starts elsewhere. Prior error: Σ|π̂ − π| / Σπ. Clearly better: by the same test."
+    "Why a method ends below the floor follows from rules. Even: a paired t-test over the trials does not distinguish "
+    "it from the floor. Choice: in hindsight (the mean of the best test score of each trial, a bound) a configuration "
+    "gets to the floor, the chosen one does not. No configuration: none does. Early: in most trials the epoch kept "
+    "lies within the warm-up, so the method’s own loss only lowered the score on the validation rows. Unfinished: in "
+    "most trials the epoch kept is the last. Least, greatest learning rate: in most trials the one chosen is at that "
+    "end of those tried, if there are more than two. Privileged: what a variant gets that uses more. Start: what it "
+    "and the floor get where the head starts elsewhere. Prior error: Σ|π̂ − π| / Σπ. Clearly better: by the same test."
 )
 
 
@@ -138,10 +124,10 @@ def _study_note(results: StudyResults) -> str:
     )
     networks = ", ".join(study.networks)
     labels = "all labels" if study.selection.labels == "full" else "one label"
-    pictures = study.pictures
+    images = study.images
     trained = f"scaling {study.scaling}"
-    if pictures:
-        trained = f"{pictures.size} px, {pictures.weights} weights, all layers trained, precision {pictures.precision}"
+    if images:
+        trained = f"{images.size} px, {images.weights} weights, all layers trained, precision {images.precision}"
     return (
         f"Study `{study.name}` ({networks}; {trained}; head started at: {study.bias_init}; split "
         f"{study.split}, single positives {study.draw} in each trial). Per method on {spent}. Epoch and configuration "
@@ -154,16 +140,17 @@ def _rule(results: StudyResults) -> str:
     return METRICS[metric].title if metric in METRICS else metric
 
 
-def _told_note(studies: Sequence[StudyResults]) -> str:
-    told = {
-        method: words for results in studies for method, words in results.told.items() if method != results.study.oracle
+def _privileged_note(studies: Sequence[StudyResults]) -> list[str]:
+    used = {
+        method: ", ".join(words)
+        for results in studies
+        for method, words in results.privileged.items()
+        if method != results.study.oracle
     }
-    if not told:
-        return ""
-    return "† was told: " + "; ".join(f"{method} {', '.join(words)}" for method, words in told.items()) + "."
+    return [f"† Privileged: {'; '.join(f'{method} {words}' for method, words in used.items())}."] if used else []
 
 
-def score_table(results: StudyResults, dataset: str) -> StudyTable:
+def score_table(results: StudyResults, dataset: str) -> Table:
     """Method × what it reaches: mAP, share of the way from floor to oracle, the floor's lead, the paper's number."""
     study = results.study
     comparison = compare_methods(results, METRIC)
@@ -179,7 +166,7 @@ def score_table(results: StudyResults, dataset: str) -> StudyTable:
         notes = ((f"{ours.n} of {results.n_trials(dataset)} trials", "warning"),) if is_short else ()
         cell = Cell(mean_and_std(ours, _DIGITS), notes=notes, is_best=means.get(method) == best)
         against = MISSING if method == study.floor else _against_text(results, dataset, method, METRIC)
-        rows.append([results.heading(method), cell, Cell(text), Cell(against), Cell(_paper_text(dataset, method))])
+        rows.append([heading(results, method), cell, Cell(text), Cell(against), Cell(_paper_text(dataset, method))])
     header = ["Method", "mAP", "Share of the way", f"Less {study.floor}", "The paper’s (not comparable)"]
     about = (
         f"{_summary(results, dataset)} Mean ± standard deviation over the trials; bold: the best but {study.oracle}. "
@@ -191,7 +178,7 @@ def score_table(results: StudyResults, dataset: str) -> StudyTable:
             " **The paper’s numbers have another backbone and resolution, with all layers trained, and more rows where "
             "this set holds a part of them: not comparable.**"
         )
-    return StudyTable(f"scores-{dataset}", "mAP", header, rows, about)
+    return Table(f"scores-{dataset}", "mAP", header, rows, about)
 
 
 def _summary(results: StudyResults, dataset: str) -> str:
@@ -224,7 +211,7 @@ def find_below(results: StudyResults, dataset: str, variants: Sequence[StudyResu
     ]
 
 
-def below_table(results: StudyResults, dataset: str, variants: Sequence[StudyResults] = ()) -> StudyTable | None:
+def below_table(results: StudyResults, dataset: str, variants: Sequence[StudyResults] = ()) -> Table | None:
     """The methods below the floor, with what their runs tell of the reason; None where there is none."""
     study = results.study
     rows = []
@@ -236,26 +223,26 @@ def below_table(results: StudyResults, dataset: str, variants: Sequence[StudyRes
             ", ".join(METRICS[name].title for name in each.wins) or "none",
             "; ".join(each.reasons),
         ]
-        rows.append([results.heading(each.method), *map(Cell, texts)])
+        rows.append([heading(results, each.method), *map(Cell, texts)])
     if not rows:
         return None
     error = _prior_error(results, dataset, study.floor)
     about = f"The prior error of {study.floor} is {MISSING if error is None else plain(error, _DIGITS)}."
     header = ["Method", f"Less {study.floor}", "Hindsight", "Prior error", "Clearly better in", "Why"]
-    return StudyTable(f"below-{dataset}", f"Below {study.floor}, and why", header, rows, about, is_prose=True)
+    return Table(f"below-{dataset}", f"Below {study.floor}, and why", header, rows, about, is_prose=True)
 
 
 def _explain(results: StudyResults, dataset: str, method: str, gap: Summary, variants: Sequence[StudyResults]) -> Below:
     floor = results.study.floor
     outcome = _outcome(results, dataset, method, METRIC)
-    hindsight = _hindsight(results, dataset, method)
+    hindsight = results.hindsight(dataset, method, METRIC)
     target = summarise(results.scores(METRIC)[dataset][floor]).mean
     chosen = [each for (*where, _), each in results.chosen.items() if where == [dataset, method]]
     reasons = [] if outcome == "loss" else ["even"]
     count = len({run.configuration for run in results.runs if run.dataset == dataset})
     reasons.append("choice" if hindsight >= target else f"no configuration (of {count})")
     reasons += _training_reasons(results, chosen)
-    reasons += _told_reasons(results, dataset, method)
+    reasons += _privileged_reasons(results, dataset, method)
     reasons += [text for each in variants if (text := _start_reason(each, dataset, method))]
     wins = tuple(name for name in SHOWN if _outcome(results, dataset, method, name) == "win")
     error = _prior_error(results, dataset, method)
@@ -291,12 +278,12 @@ def _start_reason(variant: StudyResults, dataset: str, method: str) -> str:
     return f"start: at {variant.study.bias_init} it gets {numbers[0]}, {variant.study.floor} {numbers[1]}: {verdict}"
 
 
-def _told_reasons(results: StudyResults, dataset: str, method: str) -> list[str]:
-    """What variants of the method reach that are told more; by their names, which go on where the method's ends."""
+def _privileged_reasons(results: StudyResults, dataset: str, method: str) -> list[str]:
+    """What privileged variants of the method reach; their names begin with the method's."""
     row = results.scores(METRIC)[dataset]
     return [
-        f"told {', '.join(words)} ({name}) it gets {plain(_POINTS * summarise(row[name]).mean, _DIGITS)}"
-        for name, words in results.told.items()
+        f"privileged with {', '.join(words)} ({name}) it gets {plain(_POINTS * summarise(row[name]).mean, _DIGITS)}"
+        for name, words in results.privileged.items()
         if name.startswith(f"{method}-") and summarise(row[name]).n
     ]
 
@@ -323,15 +310,6 @@ def _gap(row: Mapping[str, FloatArray], method: str, floor: str) -> FloatArray:
     return row[method] - row[floor]
 
 
-def _hindsight(results: StudyResults, dataset: str, method: str) -> float:
-    best: dict[int, float] = {}
-    for run, result in results.finished:
-        score = as_float(result["test"].get(METRIC))
-        if (run.dataset, run.method) == (dataset, method) and score is not None and not result["diverged"]:
-            best[run.trial] = max(score, best.get(run.trial, score))
-    return fmean(best.values())
-
-
 def _prior_error(results: StudyResults, dataset: str, method: str) -> float | None:
     chosen = [result for (*where, _), (_, result) in results.chosen.items() if where == [dataset, method]]
     errors = [error for result in chosen if (error := as_float(result.get("prior_error"))) is not None]
@@ -348,3 +326,8 @@ def _paper_text(dataset: str, method: str) -> str:
 
 def _in_points(summary: Summary) -> Summary:
     return Summary(_POINTS * summary.mean, _POINTS * summary.std, summary.n)
+
+
+def find_sources(results: Path) -> list[Path]:
+    """Packed results of STUDIES in a folder, with any seed."""
+    return [path for name in STUDIES for path in sorted(results.glob(f"{name}*/runs.jsonl.gz"))]

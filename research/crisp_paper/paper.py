@@ -1,4 +1,4 @@
-"""The numbers printed in the paper (paper.json, made by benchmarks/make_paper_numbers.py), and what is wrong with them.
+"""The numbers printed in the paper (paper.json, made by scripts/make_paper_numbers.py), and what is wrong with them.
 
 A number is found by its metric, data set and method, named as in METRICS, DATASETS and METHODS; two more metrics are
 the times of the paper, `prior_time` and `epoch_time`. Tables of variants repeat the numbers of the paper's own method;
@@ -17,8 +17,8 @@ from typing import Any
 from onepos.bench.statistics import Outcome, SignedRanks, signed_ranks
 from onepos.metrics import METRICS
 
-# How far a printed score may lie from the computed one: three decimals are printed.
-_ROUNDING = 0.0005
+ROUNDING = 0.0005
+"""How far a printed score may lie from the computed one: three decimals are printed."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def paper_tests() -> tuple[str, dict[str, dict[str, PaperTest]]]:
 
 
 def paper_datasets() -> dict[str, dict[str, Any]]:
-    """Data set → what the paper tells of it: the label of the table, counts, and the domain of tabular ones."""
+    """Data set → what the paper states of it: the label of the table, counts, and the domain of tabular ones."""
     datasets: dict[str, dict[str, Any]] = _read()["datasets"]
     return datasets
 
@@ -156,7 +156,7 @@ def _impossible_coverage() -> Iterator[Fault]:
         if table.metric != "coverage" or loss is None:
             continue
         factor = 1 - 1 / paper_datasets()[dataset]["n_labels"]
-        if cell.mean + _ROUNDING < (loss.mean - _ROUNDING) * factor:
+        if cell.mean + ROUNDING < (loss.mean - ROUNDING) * factor:
             reason = (
                 f"coverage {cell.mean:.3f} lies below {loss.mean * factor:.3f}, the least that ranking loss "
                 f"{loss.mean:.3f} allows: they can not come from the same predictions"

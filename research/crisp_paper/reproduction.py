@@ -1,6 +1,8 @@
-"""Can the paper's tabular numbers be reproduced? One page that says so cell by cell, and why, from stores alone.
+"""Can the paper's tabular numbers be reproduced? One page with a verdict for every cell, and the cause, from results.
 
-write_reproduction("results/as-published", "results/fair", ["results/bridge-scaling", …], "docs/reproduction.md")
+    write_reproduction(*find_sources(Path("research/results")), "reproduction.md")
+
+Read are as-published, fair (with any seed) and every bridge-* in the folder of the results: NAME/runs.jsonl.gz.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from statistics import median
 
 from crisp_paper.bridges import (
     Evidence,
@@ -21,20 +22,19 @@ from crisp_paper.bridges import (
     verdict_table,
 )
 from crisp_paper.paper import find_faults
-from crisp_paper.printed import VERDICTS, Key, Printed, deciding_spread, judge, printed_cells, printed_text
+from crisp_paper.printed import VERDICTS, Key, Printed, judge, printed_cells
+from crisp_paper.printed_tables import NOT_RUN, cell_table
 from crisp_paper.shortfall import reach_table, shortfall_table
+from onepos.bench.results import StudyResults, read_results
 from onepos.bench.statistics import Summary
 from onepos.datasets import DATASETS
 from onepos.files import write_atomically
 from onepos.metrics import METRICS
-from onepos.report.compare import metric_title, signed
-from onepos.report.study_page import Report, Section, render_html, render_markdown
-from onepos.report.study_tables import Cell, StudyResults, StudyTable, mean_and_std, read_results
-from onepos.report.tables import MISSING, csv_table, percent
+from onepos.report.page import Page, make_section, render_html, render_markdown
+from onepos.report.tables import MISSING, Cell, Table, csv_table, percent
 
 Source = str | os.PathLike[str]
 
-NOT_RUN = "not run"
 NOT_COMPARABLE = "not comparable"
 
 # The metrics by which the changes are measured: one within rows that rises, one that falls.
@@ -42,7 +42,7 @@ _MEASURED_BY = ("average_precision", "ranking_loss")
 
 
 def write_reproduction(published: Source, fair: Source, bridges: Iterable[Source], out: Source) -> list[Path]:
-    """Write the page from the results of its studies; they may be unfinished, which the page says.
+    """Write the page from the results of its studies; they may be unfinished; the page then states it.
 
     Args:
         published: Results of the published protocol: a folder, or a file of `onepos bench pack`.
@@ -53,50 +53,58 @@ def write_reproduction(published: Source, fair: Source, bridges: Iterable[Source
     Returns:
         The two files.
     """
-    base = read_results(published)
-    evidence = Evidence(base, read_results(fair), tuple(build_bridge(base, read_results(each)) for each in bridges))
-    report = make_reproduction(evidence)
+    report = make_reproduction(read_evidence(published, fair, bridges))
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = {path: render_markdown(report), path.with_suffix(".html"): render_html(report)}
     return [write_atomically(file, text) for file, text in texts.items()]
 
 
-def make_reproduction(evidence: Evidence) -> Report:
-    """Compute everything that is shown."""
+def read_evidence(published: Source, fair: Source, bridges: Iterable[Source]) -> Evidence:
+    """The results that the page is made of; arguments as for `write_reproduction`."""
+    base = read_results(published)
+    return Evidence(base, read_results(fair), tuple(build_bridge(base, read_results(each)) for each in bridges))
+
+
+def make_reproduction(evidence: Evidence) -> Page:
+    """The page."""
     status = {cell.key: _status(evidence, cell) for cell in printed_cells()}
     metrics = list(dict.fromkeys(cell.metric for cell in printed_cells()))
     effects = [effect_tables(evidence, metric) for metric in _MEASURED_BY]
     others = {evidence.published.study.name: evidence.ours}
     others |= {name: side for name, side in evidence.changed.items() if name != evidence.fair.study.name}
-    reach = [table for table in (reach_table(evidence.fair), shortfall_table(evidence.fair, others)) if table]
     sections = [
-        Section("counts", "In short", tuple(_count_table(status, part) for part in range(3))),
-        Section("doubts", "Printed numbers in doubt", (_doubt_table(),)),
-        Section("cells", "Cell by cell", tuple(_cell_table(evidence, status, metric) for metric in metrics)),
-        Section(
+        make_section("counts", "In short", *(_count_table(status, part) for part in range(3))),
+        make_section("doubts", "Printed numbers in doubt", _doubt_table()),
+        make_section(
+            "cells",
+            "Cell by cell",
+            *(cell_table(evidence.published, evidence.ours, status, metric) for metric in metrics),
+        ),
+        make_section(
             "changes",
             "Why: one change at a time",
-            tuple(overview for overview, *_ in effects),
-            tuple(table for tables in zip(*(rest for _, *rest in effects), strict=True) for table in tables),
+            *(overview for overview, *_ in effects),
+            folded=(table for tables in zip(*(rest for _, *rest in effects), strict=True) for table in tables),
         ),
-        Section(
+        make_section(
             "accounts",
             "Why: what accounts for the numbers that are not reproduced",
-            (verdict_table(evidence), account_table(evidence, "dataset"), account_table(evidence, "method")),
-            tuple(reason_table(evidence, dataset) for dataset in evidence.datasets),
+            verdict_table(evidence),
+            account_table(evidence, "dataset"),
+            account_table(evidence, "method"),
+            folded=(reason_table(evidence, dataset) for dataset in evidence.datasets),
         ),
-        Section("reach", reach[0].title if reach else "", tuple(reach)),
-        Section("runs", "What was run", (_run_table(evidence),)),
+        make_section("reach", "", reach_table(evidence.fair), shortfall_table(evidence.fair, others)),
+        make_section("runs", "What was run", _run_table(evidence)),
     ]
-    return Report(
+    return Page(
         title="Can the paper’s tables be reproduced?",
         lead=_lead(evidence, status),
         alert=_alert(evidence),
-        told="",
         tiles=_tiles(status),
         sections=[section for section in sections if section.tables],
-        cells=_cells_csv(evidence, status),
+        downloads={"cells.csv": _cells_csv(evidence, status)},
     )
 
 
@@ -112,7 +120,7 @@ def _has_features(dataset: str) -> bool:
     return all(file.url for file in DATASETS[dataset].files)
 
 
-def _count_table(status: Mapping[Key, str], part: int) -> StudyTable:
+def _count_table(status: Mapping[Key, str], part: int) -> Table:
     """Metric, data set or method (0, 1, 2) × verdict: how many numbers."""
     name = ("Metric", "Data set", "Method")[part]
     kinds = (*VERDICTS, NOT_RUN, NOT_COMPARABLE)
@@ -128,10 +136,10 @@ def _count_table(status: Mapping[Key, str], part: int) -> StudyTable:
         "rounding allowed for. Better, worse: it does not. Share: reproduced of those that were run."
     )
     header = [name, *kinds, "share"]
-    return StudyTable(f"counts-{name.lower().replace(' ', '-')}", f"By {name.lower()}", header, rows, about)
+    return Table(f"counts-{name.lower().replace(' ', '-')}", f"By {name.lower()}", header, rows, about)
 
 
-def _doubt_table() -> StudyTable:
+def _doubt_table() -> Table:
     rows = [
         [
             Cell(fault.label),
@@ -141,45 +149,10 @@ def _doubt_table() -> StudyTable:
     ]
     about = "What can not be right, or does not follow from the other printed numbers; in the tables a question mark."
     header = ["Table", "Metric", "Data set", "Method", "Reason"]
-    return StudyTable("doubts", "Printed numbers in doubt", header, rows, about, is_prose=True)
+    return Table("doubts", "Printed numbers in doubt", header, rows, about, is_prose=True)
 
 
-def _cell_table(evidence: Evidence, status: Mapping[Key, str], metric: str) -> StudyTable:
-    """Method × data set: ours, the number of trials, the printed number, the difference, the verdict."""
-    cells = {cell.key: cell for cell in printed_cells() if cell.metric == metric}
-    datasets = list(dict.fromkeys(cell.dataset for cell in cells.values()))
-    rows = []
-    for method in dict.fromkeys(cell.method for cell in cells.values()):
-        row = []
-        for dataset in datasets:
-            cell = cells.get((metric, dataset, method))
-            row.append(Cell(MISSING) if cell is None else _verdict_cell(evidence, cell, status[cell.key]))
-        rows.append([Cell(method), *row])
-    spreads = [deciding_spread(cells[key], evidence.ours[key]) for key in cells if status[key] in VERDICTS]
-    about = (
-        f"Ours in {evidence.published.study.name}: mean ± standard deviation, the number of trials; below, the printed "
-        "number, ours less it, and the verdict. A question mark: the printed number is in doubt."
-    )
-    if spreads:
-        about += f" Two standard deviations are {2 * median(spreads):.3f} in the median of these numbers."
-    name = f"cells-{metric.replace('_', '-')}"
-    return StudyTable(name, metric_title(metric), ["Method", *datasets], rows, about)
-
-
-def _verdict_cell(evidence: Evidence, cell: Printed, status: str) -> Cell:
-    paper = f"paper {printed_text(cell)}"
-    if status not in VERDICTS:
-        return Cell(status, notes=((paper, ""),))
-    summary = evidence.ours[cell.key]
-    planned = evidence.published.n_trials(cell.dataset)
-    trials = f"n = {summary.n}" + (f" of {planned}" if summary.n < planned else "")
-    difference = signed(summary.mean - cell.value.mean)
-    if status == "reproduced":
-        return Cell(mean_and_std(summary), trials, ((f"{paper}, {difference} {status}", ""),))
-    return Cell(mean_and_std(summary), trials, ((f"{paper}, {difference}", status),))
-
-
-def _run_table(evidence: Evidence) -> StudyTable:
+def _run_table(evidence: Evidence) -> Table:
     """Study × data set: runs finished of those planned."""
     sides: list[tuple[str, StudyResults]] = [(evidence.published.study.name, evidence.published)]
     sides += [(f"{each.results.study.name} ({each.change})", each.results) for each in evidence.bridges]
@@ -192,7 +165,7 @@ def _run_table(evidence: Evidence) -> StudyTable:
         texts = [f"{done[each]} of {planned[each]}" if each in planned else MISSING for each in datasets]
         rows.append([Cell(name), *map(Cell, texts), Cell(f"{len(side.finished)} of {len(side.runs)}")])
     about = "Runs that are finished, of those planned. –: not planned."
-    return StudyTable("runs", "What was run", ["Study", *datasets, "All"], rows, about, is_prose=True)
+    return Table("runs", "What was run", ["Study", *datasets, "All"], rows, about, is_prose=True)
 
 
 def _lead(evidence: Evidence, status: Mapping[Key, str]) -> str:
@@ -264,3 +237,14 @@ def _numbers(summary: Summary | None) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "" if value is None or math.isnan(value) else repr(value)
+
+
+def find_sources(results: Path) -> tuple[Path, Path, list[Path]]:
+    """Packed results in a folder: of as-published, of fair (with any seed), and of the bridges."""
+    published, fair = (sorted(results.glob(f"{name}*/runs.jsonl.gz")) for name in ("as-published", "fair"))
+    if len(published) != 1 or len(fair) != 1:
+        raise ValueError(
+            f"{results} must hold one study as-published and one study fair, each with runs.jsonl.gz; it holds "
+            f"{len(published)} and {len(fair)}. Name another folder."
+        )
+    return published[0], fair[0], sorted(results.glob("bridge-*/runs.jsonl.gz"))

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from crisp_paper.printed import ROUNDING, Key, Printed, deciding_spread, judge, measure, printed_cells, printed_text
+from crisp_paper.paper import ROUNDING
+from crisp_paper.printed import Key, Printed, deciding_spread, judge, measure, printed_cells, printed_text
+from onepos.bench.results import Finished, StudyResults
 from onepos.bench.statistics import Summary, summarise
 from onepos.metrics import METRICS
-from onepos.report.compare import signed
-from onepos.report.study_tables import Cell, Finished, StudyResults, StudyTable, mean_and_std, plain
-from onepos.report.tables import as_float
+from onepos.report.tables import Cell, Table, mean_and_std, plain, signed
 
 # Labels predicted for each true one; outside of these the threshold decides the Hamming loss.
 _FEW, _MANY = 0.5, 2.0
@@ -54,7 +54,7 @@ def find_shortfalls(
     ]
 
 
-def reach_table(results: StudyResults) -> StudyTable | None:
+def reach_table(results: StudyResults) -> Table | None:
     """Data set × outcome: how many means are at least as good as printed, and how many are not."""
     ours, below = measure(results), find_shortfalls(results)
     counts = {}
@@ -74,12 +74,10 @@ def reach_table(results: StudyResults) -> StudyTable | None:
     )
     rows = [[Cell(name), *(Cell(str(number)) for number in numbers)] for name, numbers in counts.items()]
     header = ["Data set", "Numbers", "At least as good", "Below, within two std", "Clearly below", "Not run"]
-    return StudyTable("reach", "Is every method at least as good as its row in the paper?", header, rows, about)
+    return Table("reach", "Is every method at least as good as its row in the paper?", header, rows, about)
 
 
-def shortfall_table(
-    results: StudyResults, others: Mapping[str, Mapping[Key, Summary]] | None = None
-) -> StudyTable | None:
+def shortfall_table(results: StudyResults, others: Mapping[str, Mapping[Key, Summary]] | None = None) -> Table | None:
     """Every mean below the printed one, with what the runs tell of the reason; None where there is none.
 
     Args:
@@ -107,7 +105,7 @@ def shortfall_table(
         "other protocols do get there. Hindsight: the mean of the best test score of each trial, a bound."
     )
     header = ["Data set", "Method", "Metric", "Paper", "Ours", "Difference", "Two std", oracle, "Hindsight", "Why"]
-    return StudyTable("below", "Below the paper’s row, and why", header, rows, about, is_prose=True)
+    return Table("below", "Below the paper’s row, and why", header, rows, about, is_prose=True)
 
 
 def _explain(
@@ -118,7 +116,7 @@ def _explain(
 ) -> Shortfall:
     mine = ours[cell.key]
     oracle = ours.get((cell.metric, cell.dataset, results.study.oracle), summarise([]))
-    hindsight = _hindsight(results, cell)
+    hindsight = results.hindsight(cell.dataset, cell.method, cell.metric)
     is_clear = judge(cell, mine) == "worse"
     reasons = [f"in doubt: {cell.doubt}"] if cell.doubt else []
     reasons += [] if is_clear else ["within two std"]
@@ -135,15 +133,6 @@ def _explain(
 
 def _is_below(cell: Printed, mean: float) -> bool:
     return cell.sign * (mean - cell.value.mean) < -ROUNDING
-
-
-def _hindsight(results: StudyResults, cell: Printed) -> float:
-    best: dict[int, float] = {}
-    for run, result in results.finished:
-        score = as_float(result["test"].get(cell.metric))
-        if (run.dataset, run.method) == (cell.dataset, cell.method) and score is not None and not result["diverged"]:
-            best[run.trial] = max(score, best.get(run.trial, score), key=lambda value: cell.sign * value)
-    return fmean(best.values())
 
 
 def _threshold_reason(results: StudyResults, cell: Printed) -> list[str]:

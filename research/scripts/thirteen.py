@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from onepos.bench.results import StudyResults, read_results
 from onepos.bench.runner import run_study
 from onepos.bench.statistics import share_closed, win_tie_loss
 from onepos.bench.store import Store
@@ -26,7 +27,6 @@ from onepos.bench.study import Budget, Study
 from onepos.bench.study_file import read_study
 from onepos.files import write_atomically
 from onepos.metrics import METRICS
-from onepos.report.study_tables import StudyResults, read_results
 
 SMALL, MIDDLE, FEW, LARGE = Budget(20, 20, 16), Budget(20, 8, 16), Budget(20, 5, 16), Budget(20, 3, 8)
 BUDGETS = {

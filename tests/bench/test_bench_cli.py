@@ -90,7 +90,7 @@ def test_run_status_report_pack(run, tmp_path):
     ).read_bytes()
 
 
-def test_failed_runs_are_told_and_made_again(run, monkeypatch):
+def test_failed_runs_are_listed_and_made_again(run, monkeypatch):
     def fail(*_):
         raise RuntimeError("out of luck")
 

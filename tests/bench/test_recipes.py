@@ -38,7 +38,7 @@ def test_own_entry_goes_before_the_general_one():
     assert find_recipe("smile", "unheard-of").parameters == {}
 
 
-# The rows of the paper's table of pictures.
+# The rows of the paper's table of images.
 TABLE_1 = [*METHODS]
 for each in ("full", "gr", "crisp-plus"):
     TABLE_1.remove(each)
@@ -46,7 +46,7 @@ for each in ("full", "gr", "crisp-plus"):
 
 @pytest.mark.parametrize("dataset", ["voc", "coco", "nuswide", "cub"])
 @pytest.mark.parametrize("method", TABLE_1)
-def test_pictures_have_recipes(method, dataset):
+def test_images_have_recipes(method, dataset):
     """How long to train is known of all, and no full labels are needed."""
     recipe = find_recipe(method, dataset)
     assert recipe.plan["epochs"] >= 10
@@ -69,12 +69,12 @@ def test_pictures_have_recipes(method, dataset):
         ("mime", "cub", "warmup", 5),
     ],
 )
-def test_numbers_of_the_picture_sets(method, dataset, name, value):
+def test_numbers_of_the_image_sets(method, dataset, name, value):
     assert find_recipe(method, dataset).parameters[name] == value
 
 
-def test_features_of_pictures_are_rows_like_others():
-    """What is for feature maps is for the pictures alone."""
+def test_features_of_images_are_rows_like_others():
+    """What is for feature maps is for the images alone."""
     assert find_recipe("mime", "voc").parameters["per_label"]
     assert "per_label" not in find_recipe("mime", "voc2012-features").parameters
     assert "graph" not in find_recipe("smile", "voc2012-features").parameters

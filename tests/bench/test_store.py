@@ -118,7 +118,7 @@ def test_a_damaged_file_is_refused_by_name(store, damage):
     )
     for read in (lambda: store.result(RUNS[0]), lambda: list(store.results())):
         with pytest.raises(
-            ValueError, match=rf"{path.name} must tell the result of the run .* Delete it, and the run is"
+            ValueError, match=rf"{path.name} must hold the result of the run .* Delete it, and the run is"
         ):
             read()
     assert store.result(RUNS[1]) == {"scores": 1}
@@ -130,10 +130,10 @@ def test_failures_and_skips_say_why(store):
     except IndexError as error:
         store.fail(RUNS[0], error)
     store.skip(RUNS[1], "needs validation labels")
-    told = store.failure(RUNS[0])
-    assert told["error"] == "IndexError: pop from empty list"
-    assert "[].pop()" in told["trace"]
-    assert {"host", "time"} < told.keys()
+    content = store.failure(RUNS[0])
+    assert content["error"] == "IndexError: pop from empty list"
+    assert "[].pop()" in content["trace"]
+    assert {"host", "time"} < content.keys()
     assert store.reason(RUNS[1]) == "needs validation labels"
     with store.claim(RUNS[:3]) as won:
         assert won == [RUNS[2]]
@@ -194,9 +194,9 @@ def test_status_counts_every_state(store, monkeypatch):
 def test_a_claim_lasts_as_long_as_its_block(store):
     with store.claim(RUNS[:2]) as won:
         assert won == RUNS[:2]
-        told = json.loads((store.folder / "claims" / f"{RUNS[0].key()}.0").read_text())
-        assert told["pid"] == os.getpid()
-        assert {"host", "start"} < told.keys()
+        content = json.loads((store.folder / "claims" / f"{RUNS[0].key()}.0").read_text())
+        assert content["pid"] == os.getpid()
+        assert {"host", "start"} < content.keys()
         with Store(store.folder).claim(RUNS[:3]) as others:
             assert others == [RUNS[2]]
         store.save(RUNS[0], {})

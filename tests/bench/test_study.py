@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 import pytest
 
 from onepos.bench.study import Run
-from onepos.bench.study_file import STUDIES, read_studies, read_study, write_study
+from onepos.bench.study_file import STUDIES, parse_stored, read_studies, read_study, write_study
 from onepos.methods import METHODS, make_method
 
 SMOKE = (STUDIES / "smoke.toml").read_text(encoding="utf-8")
-SHIPPED = [path.stem for path in sorted(STUDIES.glob("*.toml")) if path.stem != "paper-mll"]
+SHIPPED = [path.stem for path in sorted(STUDIES.glob("*.toml"))]
 TABULAR = [name for name in METHODS if not METHODS[name]().requires & {"maps", "views"}]
 SHARED = ("network", "hidden", "lr", "weight_decay", "batch_size")
 
@@ -78,7 +78,7 @@ def test_the_key_of_a_run_is_for_ever():
     assert RUN.key() == "4d36bb6c82d1c076"
 
 
-@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Run) if field.name != "pictures"])
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Run) if field.name != "images"])
 def test_the_key_tells_what_decides_the_result(field):
     value = getattr(RUN, field)
     other = {"parameters": {"lam": 0.5, "warmup": 3}, "hidden": (128,)}.get(field, f"not {value}")
@@ -110,6 +110,17 @@ def test_a_study_survives_its_file(name, tmp_path):
     path = tmp_path / "copy.toml"
     path.write_text(write_study(study), encoding="utf-8")
     assert read_study(path) == study
+    assert parse_stored(write_study(study)) == study
+
+
+def test_a_stored_study_may_hold_names_that_are_gone():
+    text = write_study(read_study("smoke")).replace("crisp", "crips").replace("lam", "lamb").replace("mlp-32", "new")
+    study = parse_stored(text)
+    assert study.methods == ("an", "crips", "full")
+    assert study.method_space["crips"]["lamb"].entries == (0.0, 2.0)
+    assert study.networks == ("linear", "new")
+    with pytest.raises(ValueError, match=r"study\.toml: unknown key 'epoch'; did you mean 'epochs'\?"):
+        parse_stored(text.replace("epochs", "epoch"))
 
 
 def test_fair_is_what_was_promised(fair_runs):
@@ -123,44 +134,6 @@ def test_fair_is_what_was_promised(fair_runs):
     assert {(run.scaling, run.bias_init, run.epochs) for run in fair_runs} == {("standard", "frequency", 20)}
     assert {run.threshold for run in fair_runs if run.method not in ("em", "em-apl")} == {0.5}
     assert {run.threshold for run in fair_runs if run.method in ("em", "em-apl")} == {0.75}
-
-
-def test_as_published_is_the_papers_grid():
-    runs = [run for run in read_study("as-published").runs() if (run.dataset, run.method) == ("scene", "smile")]
-    powers = [1e-2, 1e-3, 1e-4, 1e-5]
-    wanted = Counter({(b, lr, wd): 5 for b in (8, 16, 32) for lr in powers for wd in powers})
-    assert Counter((run.batch_size, run.lr, run.weight_decay) for run in runs) == wanted
-    assert {(run.network, run.scaling, run.epochs) for run in runs} == {("bottleneck", "none", 10)}
-    assert len({(run.split_seed, run.draw_seed) for run in runs}) == 1
-    assert len({run.seed for run in runs}) == 5
-    assert {run.select_metric for run in runs} == {"majority"}
-    published = {"bias": False, "p": 0.075, "mu": 0.3, "rate": 0.5}
-    assert all(run.parameters == published | {"as_published": True} for run in runs)
-
-
-def test_figures_is_one_setting_for_all_methods_with_traces():
-    study = read_study("figures")
-    assert study.trace
-    assert study.shown_labels == {"yeast": (3, 10, 12)}
-    assert set(study.methods) == set(TABULAR)
-    assert {tuple(getattr(run, name) for name in (*SHARED, "configuration")) for run in study.runs()} == {
-        ("mlp", (256,), 0.001, 0.0, 32, 0)
-    }
-
-
-def test_sensitivity_is_the_papers_star():
-    study = read_study("sensitivity")
-    assert not study.trace
-    first = [run for run in study.runs() if (run.dataset, run.method, run.trial) == ("yeast", "crisp", 0)]
-    centre = {"delta": 0.01, "tau": 0.01, "lam": 1.0}
-    assert first[0].parameters == centre
-    changed = [{name: value for name, value in run.parameters.items() if value != centre.get(name)} for run in first]
-    assert [len(each) for each in changed] == [0] + [1] * (len(first) - 1)
-    fixed = [each["prior"] for each in changed if "prior" in each]
-    assert (fixed[0], fixed[-1], sorted(fixed)) == (0.001, 0.3, fixed)
-    assert {0.001, 0.1} <= {each["delta"] for each in changed if "delta" in each}
-    others = Counter(run.method for run in study.runs() if run.method != "crisp")
-    assert others == {"an": 15, "full": 15}, "who has no axis has the centre alone"
 
 
 def test_recipes_are_left_out_where_the_study_says_so(edit):
@@ -285,6 +258,10 @@ def test_a_star_varies_one_own_parameter_at_a_time(edit, tmp_path):
     assert len({run.key() for run in study.runs()}) == len(study.runs()) == 2 * 2 * (4 + 1 + 1)
     (tmp_path / "copy.toml").write_text(write_study(study), encoding="utf-8")
     assert read_study(tmp_path / "copy.toml") == study
+    defaults = make_method("crisp").get_params()
+    assert parse_stored(write_study(study)).centre == study.centre == {"crisp": {"lam": defaults["lam"], "warmup": 3}}
+    assert study.centre_value("yeast", "crisp", "warmup") == 1, "as the study sets it"
+    assert study.centre_value("yeast", "crisp", "lam") == defaults["lam"]
 
 
 @pytest.mark.parametrize(
@@ -370,9 +347,6 @@ def test_another_seed():
     assert [run.draw_seed for run in fresh.runs()] != [run.draw_seed for run in read_study("smoke").runs()]
     assert read_study("smoke", seed=0) == read_study("smoke")
     assert read_study("smoke", labels="single-positive", seed=3).name == "smoke-single-positive-seed-3"
-    _, studies = read_studies("paper-mll", seed=3)
-    assert {study.seed for study in studies.values()} == {3}
-    assert all(folder == study.name and folder.endswith("-seed-3") for folder, study in studies.items())
 
 
 # Wrong files.
@@ -485,17 +459,16 @@ def test_a_file_that_is_not_there():
         read_study("fare.toml")
 
 
-def test_a_file_may_stand_for_several_studies(tmp_path):
-    name, studies = read_studies("paper-mll")
-    assert name == "paper-mll"
-    assert next(iter(studies)) == "as-published"
-    assert all(study == read_study(folder) for folder, study in studies.items())
+def test_a_file_may_name_several_studies(tmp_path):
     assert read_studies("smoke") == ("smoke", {".": read_study("smoke")})
     (tmp_path / "mine.toml").write_text(SMOKE.replace('"smoke"', '"mine"'))
     (tmp_path / "both.toml").write_text('name = "both"\nstudies = ["mine", "smoke"]')
     name, studies = read_studies(tmp_path / "both.toml", labels="single-positive")
+    assert name == "both"
     assert list(studies) == ["mine-single-positive", "smoke-single-positive"]
     assert studies["mine-single-positive"].runs() == studies["smoke-single-positive"].runs()
+    _, studies = read_studies(tmp_path / "both.toml", seed=3)
+    assert {name: study.seed for name, study in studies.items()} == {"mine-seed-3": 3, "smoke-seed-3": 3}
 
 
 @pytest.mark.parametrize(

@@ -8,21 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from onepos.bench.comparison import Difference, compare_studies
+from onepos.bench.results import StudyResults, read_results
 from onepos.bench.statistics import Summary
 from onepos.bench.store import Store
 from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
-from onepos.report.compare import (
-    Difference,
-    compare_studies,
-    count_table,
-    default_metric,
-    difference_table,
-    explain,
-    render_comparison,
-    signed,
-)
-from onepos.report.study_tables import StudyResults, read_results
+from onepos.report.compare import count_table, default_metric, difference_table, explain, render_comparison
+from onepos.report.tables import signed
 
 BEFORE = [0.50, 0.53, 0.55, 0.52]
 AFTER = [0.56, 0.58, 0.64, 0.58]
@@ -140,7 +133,7 @@ def test_what_both_have_and_what_one_has():
     text = render_comparison(comparison, ("old", "new"))
     assert "- A: old, study smoke, 24 of 32 runs\n- B: new, study smoke, 32 of 32 runs" in text
     assert "The studies differ in methods, scaling." in text
-    assert "Of 4 scores B is significantly better in 1 and worse in 1; were there no difference" in text
+    assert "Of 4 scores B is significantly better in 1 and worse in 1; without any difference about" in text
     assert "Only A has wan on digit-scenes. Only B has em, crisp on digit-scenes." in text
     p = f"{paired_p(np.subtract(AFTER, BEFORE), 0.125):.4f}"
     numbers = f"{np.mean(AFTER):.3f} ± {np.std(AFTER, ddof=1):.3f} | +0.065 | 4 pairs | {p} | better |"

@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from onepos.report.canvas import NARROW, SERIES, WIDE, shorten, spread
-from onepos.report.figures import convergence_labels, prior_chart, prior_convergence, training_curves
+from onepos.report.charts.canvas import NARROW, SERIES, WIDE, shorten, spread
+from onepos.report.charts.fits import convergence_labels, prior_chart, prior_convergence, training_curves
 
 CHARTS = [prior_convergence, prior_chart, training_curves]
 
@@ -103,7 +103,7 @@ def test_four_hundred_labels(width, make_result):
     assert len(set(convergence_labels(many))) == 12
     assert (max(chosen), min(chosen)) == (max(counts), min(counts))
     scatter = texts(prior_chart(many, width))
-    assert {"true prior", "estimated prior", "not shown: 2 labels, unknown or zero"} <= set(scatter)
+    assert {"true prior", "estimated prior", "left out: 2 labels, unknown or zero"} <= set(scatter)
     assert not any(text.startswith("tag-") for text in scatter)
     many["priors"]["true"] = None
     assert "observed share" in texts(prior_chart(many, width))

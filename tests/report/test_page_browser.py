@@ -69,7 +69,7 @@ def check_visible(page, result):
         assert chart.evaluate(CLIPPED) == []
         size = chart.evaluate("svg => svg.querySelector('text').getBoundingClientRect().height")
         assert size >= 10
-    assert page.locator("#metrics tbody tr:visible").count() == len(result["metrics"])
+    assert page.locator("#metrics tbody tr:visible").count() == len(result["metrics"]) + 2
     assert page.locator("#prior-table tbody tr:visible").count() == result["dataset"]["n_labels"]
     assert page.locator("#examples img:visible").count() == len(result["examples"])
     assert page.locator("img").first.evaluate("image => image.naturalWidth") == 16

@@ -16,8 +16,8 @@ from onepos.bench.store import Store
 from onepos.bench.study import Selection
 from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
-from onepos.report.canvas import NARROW, WIDE
-from onepos.report.study_figures import budget_chart, critical_difference_diagram
+from onepos.report.charts.canvas import NARROW, WIDE
+from onepos.report.charts.ranks import budget_chart, critical_difference_diagram
 from onepos.report.study_page import write_report
 from onepos.training.criteria import CRITERIA
 
@@ -159,10 +159,10 @@ def test_the_page_tells_what_is_in_the_study(folder):
     for text in (
         "Benchmark: smoke",
         "4 methods on 2 data sets, each with 4 configurations (sobol) of 4 epochs in 2 trials",
-        "† Told more than single positives: wan: mean number of labels.",
+        "† Privileged: uses more than single positives. wan: mean number of labels.",
         "wan †</span>",
         '<span class="badge">oracle</span>',
-        "Wilcoxon’s signed-ranks test",
+        "Do the ranks differ at all?",
         "Choosing without full labels",
         "crisp</strong><span>best mean rank in average precision: 1.00, of 3 methods",
     ):

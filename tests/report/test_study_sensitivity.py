@@ -4,28 +4,30 @@ import dataclasses
 import random
 import re
 import shutil
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from onepos.bench.grid import Axis
+from onepos.bench.results import StudyResults
 from onepos.bench.store import Store
 from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
-from onepos.report.canvas import NARROW, WIDE
-from onepos.report.study_curves import value_chart
+from onepos.report.charts.canvas import NARROW, WIDE
+from onepos.report.charts.panels import value_chart
 from onepos.report.study_page import write_report
 from onepos.report.study_sensitivity import find_rays, make_panel, sensitivity_table
-from onepos.report.study_tables import StudyResults
 from onepos.training.criteria import CRITERIA
 
+SENSITIVITY = Path(__file__).parents[2] / "research" / "studies" / "sensitivity.toml"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def make_study(**changes):
     """Two data sets; δ over decades, λ over less, and priors that are fixed; two trials."""
-    shipped = read_study("sensitivity")
+    shipped = read_study(SENSITIVITY)
     values = {"delta": (0.001, 0.1), "lam": (0.0, 2.0), "prior": (0.01, 0.1, 0.3)}
     plain = {
         "datasets": ("image", "yeast"),
@@ -126,13 +128,19 @@ def test_the_place_of_a_value():
 
 def test_values_that_are_words_stand_side_by_side():
     space = {"crisp": {"normalize": Axis("values", ("batch",)), "every": Axis("values", (2,))}}
-    every, normalise = map(make_panel, find_rays(make_results(make_study(method_space=space))))
-    assert normalise.ticks == ["dataset", "batch"]
-    assert normalise.places.tolist() == [0, 1]
-    assert not normalise.is_log
-    assert not normalise.is_apart
+    centre = {"crisp": {"normalize": "dataset", "every": 1}}
+    every, normalize = map(make_panel, find_rays(make_results(make_study(method_space=space, centre=centre))))
+    assert normalize.ticks == ["dataset", "batch"]
+    assert normalize.places.tolist() == [0, 1]
+    assert not normalize.is_log
+    assert not normalize.is_apart
     assert every.ticks == ["1", "2"]
-    assert "batch" in texts(value_chart([every, normalise], "score"))
+    assert "batch" in texts(value_chart([every, normalize], "score"))
+
+
+def test_a_centre_that_the_study_does_not_know_is_called_default():
+    panels = map(make_panel, find_rays(make_results(make_study(centre={}))))
+    assert [panel.ticks[0] for panel in panels] == ["0.001", "0", "default"]
 
 
 def test_the_table_says_which_is_the_centre():

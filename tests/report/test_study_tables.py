@@ -1,4 +1,4 @@
-"""Choice and tables of a study, on results made by hand."""
+"""Tables of a study, on results made by hand."""
 
 import csv
 import dataclasses
@@ -7,21 +7,18 @@ import math
 from collections import Counter
 
 import pytest
-from crisp_paper.paper import PaperCell, paper_value
 
-from onepos.bench.statistics import Summary
+from onepos.bench.comparison import compare_methods
+from onepos.bench.results import StudyResults, read_results
 from onepos.bench.store import Store
-from onepos.bench.study import Budget, Selection
+from onepos.bench.study import Selection
 from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores
 from onepos.report import study_significance as significance
-from onepos.report.study_comparison import compare_methods
+from onepos.report.study_cells import heading
 from onepos.report.study_regret import regret_tables
-from onepos.report.study_tables import Cell, StudyResults, StudyTable, choose, compare, printed_value, read_results
-
-FIVE = ("hamming_loss", "coverage", "average_precision", "ranking_loss", "one_error")
 
 
 def make_study(**changes):
@@ -66,91 +63,15 @@ def cell_of(table, row, column):
     return found[table.header.index(column)]
 
 
-# Choice.
-
-
-def chosen_configuration(study, numbers, **options):
-    """Of the first data set, floor and trial; `numbers` are results by configuration."""
-    runs = [run for run in study.runs() if (run.dataset, run.method, run.trial) == ("digit-scenes", "an", 0)]
-    chosen = choose(study, zip(runs, numbers, strict=False), **options)
-    return chosen["digit-scenes", "an", 0][0].configuration if chosen else None
-
-
-def test_validation_decides_and_test_scores_do_not():
-    numbers = [make_result(v, t) for v, t in [(0.7, 0.9), (0.8, 0.1), (0.6, 1.0), (0.8, 1.0)]]
-    assert chosen_configuration(make_study(), numbers) == 1
-    for number in numbers:
-        del number["test"]
-    assert chosen_configuration(make_study(), numbers) == 1
-
-
-def test_of_a_loss_the_least_is_the_best():
-    study = make_study(selection=Selection("ranking_loss", "full"))
-    assert chosen_configuration(study, [make_result(v, 0) for v in (0.4, 0.2, 0.3)]) == 1
-
-
-def test_what_diverged_or_lacks_its_number_can_not_be_chosen():
-    lost = make_result(0.9, 1.0, diverged=True)
-    empty = make_result(dict.fromkeys(METRICS), dict.fromkeys(METRICS))
-    assert chosen_configuration(make_study(), [lost, empty, make_result(0.1, 0.0)]) == 2
-    assert chosen_configuration(make_study(), [lost, empty]) is None
-
-
-@pytest.mark.parametrize(
-    ("best", "expected"),
-    [
-        ((3, 1, 1, 1, 3), 1),  # most votes
-        ((2, 1, 0, 1, 2), 2),  # two each: the one met first
-        ((0, 1, 2, 3, 3), 3),
-        ((0, 1, 2, 3, 4), 2),  # all differ: average precision
-    ],
-)
-def test_configurations_are_voted_for_as_epochs_are(best, expected):
-    study = make_study(selection=Selection("majority", "full"), budget=Budget(4, 2, 8))
-    numbers = []
-    for configuration in range(5):
-        wins = {name: configuration == winner for name, winner in zip(FIVE, best, strict=True)}
-        values = {name: 0.9 if wins[name] == METRICS[name].greater_is_better else 0.1 for name in FIVE}
-        numbers.append(make_result(values, 0))
-    assert chosen_configuration(study, numbers) == expected
-
-
-def test_a_criterion_is_followed_in_its_direction():
-    numbers = [make_result(v, 0, criteria={"pu_risk": r}) for v, r in [(0.9, 0.5), (0.1, 0.3), (0.5, 0.4)]]
-    assert chosen_configuration(make_study(), numbers, selection=Selection("pu_risk", "single-positive")) == 1
-    for number in numbers:
-        number["criteria"] = {"average_precision": number["criteria"]["pu_risk"]}
-    # The metric of the study has no criterion of its own: it needs all labels.
-    assert chosen_configuration(make_study(selection=Selection("macro_f1", "single-positive")), numbers) == 0
-
-
-# The paper.
-
-
-def test_printed_numbers_come_in_our_units():
-    assert printed_value("map", "voc", "an").mean == pytest.approx(paper_value("map", "voc", "an").mean / 100)
-    assert printed_value("hamming_loss", "yeast", "an") == paper_value("hamming_loss", "yeast", "an")
-    assert printed_value("map", "yeast", "an") is None
-
-
-def test_two_standard_deviations_are_within():
-    printed = PaperCell(0.5, 0.01)
-    assert compare(Summary(0.52, 0.001, 5), printed, greater_is_better=True) == "within"
-    assert compare(Summary(0.53, 0.001, 5), printed, greater_is_better=True) == "better"
-    assert compare(Summary(0.53, 0.001, 5), printed, greater_is_better=False) == "worse"
-    assert compare(Summary(0.55, 0.03, 5), printed, greater_is_better=True) == "within"
-    assert compare(Summary(0.47, math.nan, 1), PaperCell(0.5, None), greater_is_better=True) == "worse"
-
-
 # Scores.
 
 
-def test_cells_hold_mean_std_rank_and_the_printed_number():
+def test_cells_hold_mean_std_and_rank():
     results = make_results(make_study(), by_method({"an": (0.3, 0.5), "crisp": (0.16, 0.18), "full": (0.1, 0.1)}))
     table = scores.scores_table(compare_methods(results, "ranking_loss"))
     assert text_of(table, "an", "digit-scenes") == "0.400 ± 0.141 (2)"
-    assert text_of(table, "an", "yeast") == "0.400 ± 0.141 (2) [paper 0.383, +0.017]"
-    assert text_of(table, "crisp", "yeast") == "0.170 ± 0.014 (1) [paper 0.164, +0.006]"
+    assert text_of(table, "an", "yeast") == "0.400 ± 0.141 (2)"
+    assert text_of(table, "crisp", "yeast") == "0.170 ± 0.014 (1)"
     assert text_of(table, "full", "yeast") == "0.100 ± 0.000"
     assert [cell_of(table, name, "yeast").is_best for name in ("an", "crisp", "full")] == [False, True, False]
     assert text_of(table, "crisp", "Mean rank") == "1.00"
@@ -177,16 +98,7 @@ def test_of_a_gain_the_greatest_is_bold_and_equal_as_shown_is_equal():
     assert each.ranks["yeast"] == {"crisp": 1.0, "an": 2.0}
 
 
-def test_what_is_better_or_worse_than_printed_is_said():
-    results = make_results(make_study(), by_method({"an": (0.1, 0.1), "crisp": (0.9, 0.9), "full": (0.1, 0.1)}))
-    each = compare_methods(results, "ranking_loss")
-    table = scores.scores_table(each)
-    assert text_of(table, "an", "yeast").endswith("[paper 0.383, −0.283 better]")
-    assert text_of(table, "crisp", "yeast").endswith("[paper 0.164, +0.736 worse]")
-    assert scores.count_verdicts([each]) == {"within": 0, "better": 1, "worse": 1}
-
-
-def test_missing_trials_are_told_and_missing_cells_stay_empty():
+def test_missing_trials_are_marked_and_missing_cells_stay_empty():
     full = by_method({"an": (0.3, 0.5), "crisp": (0.2, 0.2), "full": (0.1, 0.1)})
 
     def give(run):
@@ -198,61 +110,28 @@ def test_missing_trials_are_told_and_missing_cells_stay_empty():
     each = compare_methods(results, "ranking_loss")
     table = scores.scores_table(each)
     assert not results.is_complete
-    assert text_of(table, "crisp", "yeast") == "– [paper 0.164]"
-    assert text_of(table, "an", "yeast").startswith("0.500 (1) [1 of 2 trials; paper")
+    assert text_of(table, "crisp", "yeast") == "–"
+    assert text_of(table, "an", "yeast") == "0.500 (1) [1 of 2 trials]"
     assert each.friedman is None
     assert text_of(table, "an", "Mean rank") == "–"
     assert not any(row[2].is_best for row in table.rows)  # no contest
 
 
-def test_a_number_that_can_not_be_right_has_a_question_mark():
-    study = make_study(datasets=("scene", "yeast"))
-    results = make_results(study, by_method({"an": (0.3, 0.5), "crisp": (0.1, 0.1), "full": (0.1, 0.1)}))
-    table = scores.scores_table(compare_methods(results, "coverage"))
-    assert "paper 0.082?" in text_of(table, "crisp", "scene")
-    assert "?" not in text_of(table, "crisp", "yeast")
-    assert "crisp on scene: coverage 0.082" in table.about
-
-
-def test_methods_that_were_told_something_are_marked():
+def test_privileged_methods_are_marked():
     def give(run):
         words = {"an": [], "crisp": ["validation labels"], "full": ["full labels"]}
         return make_result(0.5, 0.5, privileged=words[run.method])
 
     results = make_results(make_study(), give)
-    assert [results.heading(name).flat() for name in results.study.methods] == [
+    assert [heading(results, name).flat() for name in results.study.methods] == [
         "an (floor)",
         "crisp †",
         "full (oracle)",
     ]
-    assert results.told["crisp"] == ("validation labels",)
+    assert results.privileged["crisp"] == ("validation labels",)
 
 
 # Tests, shares, budgets.
-
-
-def test_wilcoxon_beside_the_printed_one():
-    study = make_study(datasets=("image", "scene", "yeast", "corel5k", "mirflickr", "delicious"))
-    shift = {name: 0.01 * k for k, name in enumerate(study.datasets)}
-
-    def give(run):
-        score = {"an": 0.5, "crisp": 0.4 - shift[run.dataset], "full": 0.1}[run.method]
-        return make_result(0.5, score)
-
-    results = make_results(study, give)
-    each = compare_methods(results, "ranking_loss")
-    table = significance.wilcoxon_table([each, compare_methods(results, "map")])
-    assert [row[0].text for row in table.rows] == ["an"]
-    assert text_of(table, "an", "Ranking loss") == "win 0.0313 [paper win 0.0313]"
-    assert text_of(table, "an", "mAP") == "loss 0.0313"  # the same numbers, of which the greatest is the best
-    assert text_of(significance.friedman_table([each]), "Ranking loss ↓", "Chi-square") == "6.00"
-    assert text_of(scores.overview_table([each]), "crisp", "All") == "1.00"
-
-
-def test_without_the_papers_method_there_is_no_such_test():
-    study = make_study(methods=("an", "wan", "full"), method_space={}, parameters={})
-    results = make_results(study, by_method({"an": (0.3, 0.3), "wan": (0.2, 0.2), "full": (0.1, 0.1)}))
-    assert significance.wilcoxon_table([compare_methods(results, "map")]) is None
 
 
 def test_wins_are_counted_by_data_set():
@@ -310,7 +189,7 @@ def test_times_are_compared_on_the_same_device_only():
 
 
 def test_rank_by_budget():
-    """The floor starts well; the paper's method has its best configuration third."""
+    """The floor is better at first; the other method has its best configuration third."""
 
     def give(run):
         good = {"an": [0.6, 0.5, 0.5, 0.5], "crisp": [0.4, 0.4, 0.9, 0.4], "full": [1.0] * 4}
@@ -333,12 +212,10 @@ def test_cells_in_long_format():
     (row,) = (row for row in rows if (row["dataset"], row["method"]) == ("yeast", "crisp"))
     assert float(row["mean"]) == pytest.approx(0.35)
     assert float(row["std"]) == pytest.approx(math.sqrt(0.005))
-    assert (row["n_trials"], row["rank"], row["role"], row["paper_mean"]) == ("2", "1.0", "method", "0.164")
-    assert float(row["difference"]) == pytest.approx(0.186)
+    assert (row["n_trials"], row["rank"], row["role"]) == ("2", "1.0", "method")
     assert float(row["share_closed"]) == pytest.approx(0.5)
-    assert row["verdict"] == "worse"
     (row,) = (row for row in rows if (row["dataset"], row["method"]) == ("digit-scenes", "full"))
-    assert (row["rank"], row["paper_mean"], row["verdict"], row["role"]) == ("", "", "", "oracle")
+    assert (row["rank"], row["role"]) == ("", "oracle")
 
 
 # Facts.
@@ -409,13 +286,21 @@ def test_prior_errors_of_methods_that_have_them():
     assert facts.prior_table(make_results(make_study(), lambda run: make_result(0.5, 0.5))) is None
 
 
-def test_data_beside_the_papers():
+def test_data_sets_and_their_budget():
     table = facts.dataset_table(make_results(make_study(), lambda run: make_result(0.5, 0.5)))
-    assert text_of(table, "yeast", "Rows") == "2417 [paper 2417]"
-    assert cell_of(table, "yeast", "Labels") == Cell("2", notes=(("paper 14", "warning"),))  # two are told here
+    assert text_of(table, "yeast", "Rows") == "2417"
+    assert text_of(table, "yeast", "Labels") == "2"  # as in the results
     assert text_of(table, "yeast", "Labels per row") == "0.75"
     assert text_of(table, "digit-scenes", "Rows") == "6000"
     assert (text_of(table, "yeast", "Configurations"), text_of(table, "yeast", "Trials")) == ("4", "2")
+
+
+def test_the_test_of_the_ranks():
+    study = make_study(datasets=("image", "scene", "yeast", "corel5k", "mirflickr", "delicious"))
+    numbers = {"an": (0.5, 0.5), "crisp": (0.4, 0.4), "full": (0.1, 0.1)}
+    each = compare_methods(make_results(study, by_method(numbers)), "ranking_loss")
+    assert text_of(significance.friedman_table([each]), "Ranking loss ↓", "Chi-square") == "6.00"
+    assert text_of(scores.overview_table([each]), "crisp", "All") == "1.00"
 
 
 def test_regret_of_a_criterion():
@@ -457,13 +342,3 @@ def test_chosen_runs_one_by_one():
     found = {(row["dataset"], row["method"], row["trial"]): float(row["map"]) for row in rows}
     assert found["yeast", "crisp", "1"] == 0.4
     assert {row["configuration"] for row in rows} == {"0"}
-
-
-def test_a_table_in_three_formats():
-    notes = (("paper 0.1", "worse"), ("1 of 2 trials", "warning"))
-    table = StudyTable("x", "X", ["Method", "a_b"], [[Cell("m", "floor"), Cell("0.5", "1", notes, is_best=True)]])
-    flat = "0.5 (1) [paper 0.1 worse; 1 of 2 trials]"
-    assert table.markdown().splitlines()[-1] == f"| m (floor) | **{flat}** |"
-    assert rf"m (floor) & \textbf{{{flat}}} \\" in table.latex()
-    assert r"a\_b" in table.latex()
-    assert list(csv.reader(io.StringIO(table.csv()))) == [["Method", "a_b"], ["m (floor)", flat]]

@@ -4,16 +4,9 @@ import math
 
 import pytest
 
-from onepos.report.tables import (
-    best_cells,
-    csv_table,
-    latex_table,
-    markdown_table,
-    metric_cells,
-    metrics_table,
-    priors_table,
-    run_title,
-)
+from onepos.report.charts.fits import run_title
+from onepos.report.demo_page import demo_priors_table, metrics_table
+from onepos.report.tables import Cell, Table, csv_table, latex_table, markdown_table
 
 
 def small(*runs, greater_is_better=False):
@@ -21,47 +14,55 @@ def small(*runs, greater_is_better=False):
     return {"metrics": [metric], "runs": [{"name": r, "role": r, "scores": {"m": s}} for r, s in runs]}
 
 
+def scores_of(result):
+    """The cells of the first metric, one per run."""
+    return metrics_table(result).rows[0][1:]
+
+
 def test_metrics_table_has_a_row_per_metric_and_a_column_per_run(result):
-    header, rows = metrics_table(result)
-    assert header == ["Metric", "full labels (oracle)", "AN (floor)", "CRISP", "WAN"]
-    assert [row[0] for row in rows[:2]] == ["Ranking loss ↓", "Hamming loss ↓"]
-    assert "mAP ↑" in [row[0] for row in rows]
-    assert rows[-1][0] == "Training time (s)"
-    assert len(rows) == len(result["metrics"]) + 1
-    assert all(len(row) == len(header) for row in rows)
+    table = metrics_table(result)
+    assert table.header == ["Metric", "full labels (oracle)", "AN (floor)", "CRISP", "WAN"]
+    assert [row[0].text for row in table.rows[:2]] == ["Ranking loss ↓", "Hamming loss ↓"]
+    assert "mAP ↑" in [row[0].text for row in table.rows]
+    assert [row[0].text for row in table.rows[-2:]] == ["Training time (s)", "Epoch kept"]
+    assert len(table.rows) == len(result["metrics"]) + 2
+    assert all(len(row) == len(table.header) for row in table.rows)
 
 
 @pytest.mark.parametrize(("greater_is_better", "scores"), [(False, (0.1, 0.5, 0.2)), (True, (0.9, 0.5, 0.8))])
 def test_share_of_the_distance_closed(greater_is_better, scores):
     runs = zip(("oracle", "floor", "method"), scores, strict=True)
-    oracle, floor, method = metric_cells(small(*runs, greater_is_better=greater_is_better))[0]
-    assert oracle.share is None
-    assert floor.share is None
-    assert method.share == pytest.approx(0.75)
+    oracle, floor, method = scores_of(small(*runs, greater_is_better=greater_is_better))
+    assert (oracle.heat, floor.heat) == (None, None)
+    assert method.heat == pytest.approx(0.75)
+    assert method.notes == (("75 %", ""),)
 
 
 def test_share_is_left_out_where_the_floor_is_not_worse_than_the_oracle():
-    cells = metric_cells(small(("oracle", 0.5), ("floor", 0.5), ("method", 0.2)))[0]
-    assert [cell.share for cell in cells] == [None] * 3
+    cells = scores_of(small(("oracle", 0.5), ("floor", 0.5), ("method", 0.2)))
+    assert [cell.notes for cell in cells] == [()] * 3
 
 
 def test_a_method_worse_than_the_floor_has_a_negative_share():
-    _, rows = metrics_table(small(("oracle", 0.1), ("floor", 0.5), ("method", 0.6)))
-    assert rows == [["M ↓", "0.100", "0.500", "0.600 (−25 %)"]]
+    table = metrics_table(small(("oracle", 0.1), ("floor", 0.5), ("method", 0.6)))
+    assert table.texts() == [["M ↓", "0.100", "0.500", "0.600 [−25 % worse]"]]
 
 
 def test_best_leaves_the_oracle_out_and_counts_what_looks_equal_as_equal():
-    assert best_cells(small(("oracle", 0.1), ("floor", 0.5), ("method", 0.2))) == {(0, 3)}
-    tied = small(("oracle", 0.1), ("floor", 0.5), ("method", 0.2001), ("method", 0.2002))
-    assert best_cells(tied) == {(0, 3), (0, 4)}
-    assert best_cells(small(("oracle", 0.1), ("method", 0.2))) == set()
+    def best(*runs):
+        return [cell.is_best for cell in scores_of(small(*runs))]
+
+    assert best(("oracle", 0.1), ("floor", 0.5), ("method", 0.2)) == [False, False, True]
+    tied = best(("oracle", 0.1), ("floor", 0.5), ("method", 0.2001), ("method", 0.2002))
+    assert tied == [False, False, True, True]
+    assert best(("oracle", 0.1), ("method", 0.2)) == [False, False]
 
 
 @pytest.mark.parametrize("missing", [None, math.nan])
 def test_missing_scores_are_dashes(missing):
-    assert metrics_table(small(("oracle", 0.1), ("method", missing)))[1] == [["M ↓", "0.100", "–"]]
+    assert metrics_table(small(("oracle", 0.1), ("method", missing))).texts() == [["M ↓", "0.100", "–"]]
     del (without := small(("method", 0.1)))["runs"][0]["scores"]
-    assert metrics_table(without)[1] == [["M ↓", "–"]]
+    assert metrics_table(without).texts() == [["M ↓", "–"]]
 
 
 def test_run_title_names_the_role_once():
@@ -73,28 +74,28 @@ def test_priors_table(result):
     priors = {name: values[:2] for name, values in result["priors"].items()}
     priors |= {"label": ["a", "b"], "true": [0.5, 0.1], "estimated": [0.48, math.nan], "lower": [0.4, None]}
     priors |= {"upper": [0.6, None], "n_positive": [900, 0], "observed_share": [0.3, 0.0], "reliable": [False, False]}
-    header, rows = priors_table({"priors": priors})
-    assert header[0] == "Label"
-    assert rows[0] == ["a", "900", "0.300", "0.480", "0.400 to 0.600", "0.500", "−0.020", "no"]
-    assert rows[1] == ["b", "0", "0.000", "unknown", "unknown", "0.100", "–", "unknown"]
+    table = demo_priors_table({"priors": priors})
+    assert table.header[0] == "Label"
+    first, second = table.texts()
+    assert first == ["a", "900", "0.300", "0.480", "0.400 to 0.600", "0.500", "−0.020", "no"]
+    assert second == ["b", "0", "0.000", "unknown", "unknown", "0.100", "–", "unknown"]
+    assert [row[-1].tone for row in table.rows] == ["worse", "unknown"]
 
 
 def test_priors_table_without_truth_has_no_error_column(result):
     result["priors"]["true"] = None
-    header, rows = priors_table(result)
-    assert "True prior" not in header
-    assert "Error" not in header
-    assert all(len(row) == len(header) for row in rows)
+    table = demo_priors_table(result)
+    assert not {"True prior", "Error"} & set(table.header)
+    assert all(len(row) == len(table.header) for row in table.rows)
 
 
 def test_priors_table_without_priors_is_empty():
-    assert priors_table({"priors": None})[1] == []
+    assert demo_priors_table({"priors": None}).rows == []
 
 
 def test_markdown_escapes_the_bar_and_marks_the_best(result):
     assert markdown_table([["a|b", "1\n2"]], ["x", "y"], bold={(0, 0)}).splitlines()[-1] == r"| **a\|b** | 1 2 |"
-    header, rows = metrics_table(result)
-    assert markdown_table(rows, header, best_cells(result)).count("**") == 2 * len(result["metrics"])
+    assert metrics_table(result).markdown().count("**") == 2 * len(result["metrics"])
 
 
 def test_csv_reads_back():
@@ -107,3 +108,13 @@ def test_latex_escapes_and_marks():
     assert r"50 \% of a\_b \& \{c\}\textbackslash{} & \textbf{$-$1} \\" in text
     assert r"x $\downarrow$ & y \\" in text
     assert text.startswith(r"\begin{tabular}{lr}")
+
+
+def test_a_table_in_three_formats():
+    notes = (("once 0.1", "worse"), ("1 of 2 trials", "warning"))
+    table = Table("x", "X", ["Method", "a_b"], [[Cell("m", "floor"), Cell("0.5", "1", notes, is_best=True)]])
+    flat = "0.5 (1) [once 0.1 worse; 1 of 2 trials]"
+    assert table.markdown().splitlines()[-1] == f"| m (floor) | **{flat}** |"
+    assert rf"m (floor) & \textbf{{{flat}}} \\" in table.latex()
+    assert r"a\_b" in table.latex()
+    assert list(csv.reader(io.StringIO(table.csv()))) == [["Method", "a_b"], ["m (floor)", flat]]

@@ -341,7 +341,7 @@ def test_the_same_again(tiny):
 
 def test_halves_are_scored_by_the_other(population, monkeypatch):
     """A scorer that knows only the rows it learnt from: none of them may be scored by it."""
-    from onepos.bench import consistency
+    from crisp_paper import consistency
 
     learnt, scored = [], []
 

@@ -1,23 +1,19 @@
-"""The page on pictures: scores, shares, and why methods end below the floor, on invented runs; the committed page."""
+"""The page on images: scores, shares, and why methods end below the floor, on invented runs."""
 
 import dataclasses
-import runpy
-import sys
-from pathlib import Path
 
 import pytest
 from crisp_paper.image_results import below_table, find_below, make_image_results, score_table
 from crisp_paper.paper import paper_value
 
+from onepos.bench.results import StudyResults
 from onepos.bench.run import run_one
 from onepos.bench.study import Budget
 from onepos.bench.study_file import read_study
 from onepos.datasets import load_dataset
 from onepos.metrics import METRICS
-from onepos.report.study_page import render_markdown
-from onepos.report.study_tables import StudyResults
+from onepos.report.page import render_markdown
 
-ROOT = Path(__file__).parents[2]
 VOC, COCO = "voc2012-features", "coco2014-features"
 NOISE = (-0.001, 0.001, 0.0)  # of three draws
 
@@ -150,15 +146,15 @@ def test_what_another_start_gives():
     assert below_table(results, COCO, [variant]).rows[0][-1].text == below_table(results, COCO).rows[0][-1].text
 
 
-def test_a_variant_that_is_told_more():
+def test_a_privileged_variant():
     def tell(run, result):
         result["privileged"] = ["validation labels"] if run.method == "crisp-val" else []
 
     levels = {"full": 0.85, "an": 0.80, "crisp": 0.78, "crisp-3ep": 0.77, "crisp-val": 0.79}
-    said = "told validation labels (crisp-val) it gets 79.00"
+    said = "privileged with validation labels (crisp-val) it gets 79.00"
     assert said in reasons_of(make_results(levels, tell), "crisp")
     assert said not in reasons_of(make_results(levels, tell), "crisp-val")
-    assert not [text for text in reasons_of(make_results(levels), "crisp") if text.startswith("told")]
+    assert not [text for text in reasons_of(make_results(levels), "crisp") if text.startswith("privileged")]
 
 
 def test_metrics_in_which_it_is_better_all_the_same():
@@ -184,12 +180,12 @@ def test_an_unfinished_study_says_so():
 
 
 def test_every_study_has_its_sections():
-    """A study of the pictures themselves comes behind that of their features."""
+    """A study of the images themselves comes behind that of their features."""
     results = make_results({"full": 0.85, "an": 0.80, "wan": 0.79})
-    pixels = make_results({"full": 0.85, "an": 0.80}, name="pixels", datasets=("voc-pictures",))
+    pixels = make_results({"full": 0.85, "an": 0.80}, name="pixels", datasets=("voc-images",))
     text = render_markdown(make_image_results([results, pixels]))
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert [heading.split(":")[0] for heading in headings] == [f"## {VOC}", f"## {COCO}", "## voc-pictures"]
+    assert [heading.split(":")[0] for heading in headings] == [f"## {VOC}", f"## {COCO}", "## voc-images"]
     assert "Study `pixels`" in text
 
 
@@ -203,10 +199,3 @@ def test_full_labels_reach_83_on_voc():
     study = read_study("features")
     run = next(run for run in study.runs() if (run.dataset, run.method) == (VOC, study.oracle))
     assert run_one(run, data)["test"]["map"] > 0.83
-
-
-def test_the_committed_page_is_rebuilt_from_committed_runs(tmp_path, monkeypatch):
-    committed = ROOT / "docs" / "results" / "images.md"
-    monkeypatch.setattr(sys, "argv", ["image_results.py", "--out", str(tmp_path / "images.md")])
-    runpy.run_path(str(ROOT / "benchmarks" / "image_results.py"), run_name="__main__")
-    assert (tmp_path / "images.md").read_bytes() == committed.read_bytes()

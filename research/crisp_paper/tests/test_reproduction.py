@@ -1,38 +1,42 @@
-"""The page on reproduction: verdicts, causes and shortfalls on invented runs; the committed page from its runs."""
+"""The page on reproduction: verdicts, causes and shortfalls on invented runs."""
 
 import csv
 import dataclasses
 import io
-import runpy
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from crisp_paper.bridges import Evidence, account_table, build_bridge, effect_tables, reason_table, verdict_table
 from crisp_paper.printed import printed_cells
-from crisp_paper.reproduction import make_reproduction, write_reproduction
+from crisp_paper.reproduction import find_sources, make_reproduction, write_reproduction
 from crisp_paper.shortfall import find_shortfalls, predicted_per_true, reach_table, shortfall_table
 
 from onepos.bench.grid import Axis
+from onepos.bench.results import StudyResults
 from onepos.bench.store import Store
 from onepos.bench.study import Budget
 from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS, evaluate
-from onepos.report.study_page import render_markdown
-from onepos.report.study_tables import StudyResults
+from onepos.report.page import render_markdown
 
-ROOT = Path(__file__).parents[2]
+STUDIES = Path(__file__).parents[2] / "studies"
 PRINTED = {cell.key: cell for cell in printed_cells()}
 FIVE = tuple(dict.fromkeys(cell.metric for cell in printed_cells()))
 BRIDGES = ("bridge-linear", "bridge-scaling", "bridge-selection")
 SMALL = {"an": 0.0, "wan": 0.0, "crisp": 0.0}
 
 
+def read(name):
+    """Of the paper, or shipped."""
+    path = STUDIES / f"{name}.toml"
+    return read_study(path if path.is_file() else name)
+
+
 def make_study(name, **changes):
     """Image; floor, oracle and two methods; two learning rates, one batch size (published: two)."""
     batches = (16, 32) if name == "as-published" else (16,)
-    study = read_study(name)
+    study = read(name)
     small = {
         "datasets": ("image",),
         "methods": ("full", "an", "wan", "crisp"),
@@ -126,7 +130,7 @@ def test_all_printed_numbers_are_there():
 def test_a_verdict_for_every_number():
     evidence = make_evidence({"an": 0.0, "crisp": -0.3}, SMALL)
     report = make_reproduction(evidence)
-    rows = list(csv.DictReader(io.StringIO(report.cells)))
+    rows = list(csv.DictReader(io.StringIO(report.downloads["cells.csv"])))
     assert len(rows) == 420
     verdicts = {(row["metric"], row["dataset"], row["method"]): row["verdict"] for row in rows}
     for (metric, dataset, method), verdict in verdicts.items():
@@ -251,7 +255,7 @@ def test_a_bridge_changes_one_thing(changes, said):
 
 
 def test_bridges_that_ship_are_bridges():
-    published, *bridges = (read_study(name) for name in ("as-published", *BRIDGES))
+    published, *bridges = (read(name) for name in ("as-published", *BRIDGES))
     for study in bridges:
         assert study.datasets == ("image", "scene", "yeast")
         assert set(study.methods) == {cell.method for cell in printed_cells()} - {"smile"} | {"full"}
@@ -399,37 +403,13 @@ def test_the_files_are_the_same_from_folders_and_packed(tmp_path):
     folders = [tmp_path / name for name in stores]
     written = write_reproduction(folders[0], folders[1], folders[2:], tmp_path / "new" / "reproduction.md")
     assert [path.name for path in written] == ["reproduction.md", "reproduction.html"]
-    again = rebuild(tmp_path / "packed", tmp_path / "again")
+    again = write_reproduction(*find_sources(tmp_path / "packed"), tmp_path / "again" / "reproduction.md")
     for path, other in zip(written, again, strict=True):
         assert path.read_bytes() == other.read_bytes()
     page = written[1].read_text(encoding="utf-8")
     assert "https://" not in page
-    assert "Download every cell as CSV" in page
+    assert "Download cells.csv" in page
     text = written[0].read_text(encoding="utf-8")
     assert text.count("### image: ") == 3
     for change in ("network: linear", "scaling: standard", "selection: average precision"):
         assert change in text
-
-
-def rebuild(results, out):
-    """Run benchmarks/reproduction.py; the files it writes."""
-    out.mkdir()
-    arguments = ["--results", str(results), "--out", str(out / "reproduction.md")]
-    before, sys.argv = sys.argv, ["reproduction.py", *arguments]
-    try:
-        runpy.run_path(str(ROOT / "benchmarks" / "reproduction.py"), run_name="__main__")
-    finally:
-        sys.argv = before
-    return [out / "reproduction.md", out / "reproduction.html"]
-
-
-def test_the_committed_page_is_rebuilt_from_committed_runs(tmp_path):
-    """Where there is a page, there are the runs of every study it is made of, and they give the same bytes."""
-    committed = [ROOT / "docs" / name for name in ("reproduction.md", "reproduction.html")]
-    assert committed[0].exists() == committed[1].exists()
-    if committed[0].exists():
-        results = ROOT / "docs" / "results"
-        for name in ("as-published", "fair", *BRIDGES):
-            assert (results / name / "runs.jsonl.gz").is_file(), f"{name}: the page must be made of committed runs"
-        for made, path in zip(rebuild(results, tmp_path / "made"), committed, strict=True):
-            assert made.read_bytes() == path.read_bytes(), path.name

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from onepos.bench.study import PUBLISHED_DRAW, PictureSettings, Run
+from onepos.bench.study import PUBLISHED_DRAW, ImageSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.datasets.dataset import Labels
 from onepos.datasets.scenes import as_pictures
@@ -36,7 +36,7 @@ def load_image_data(name: str) -> Dataset | ImageDataset:
     return with_published_protocol(load_images(name)) if name in IMAGE_SETS else load_dataset(name)
 
 
-def image_parts(data: Dataset | ImageDataset, run: Run, settings: PictureSettings) -> dict[str, ImagePart]:
+def image_parts(data: Dataset | ImageDataset, run: Run, settings: ImageSettings) -> dict[str, ImagePart]:
     """Training, validation and test images, in the size and normalization that the network takes."""
     parts = {}
     for name in ("train", "val", "test"):
@@ -47,14 +47,14 @@ def image_parts(data: Dataset | ImageDataset, run: Run, settings: PictureSetting
     return parts
 
 
-def _samples(part: Dataset | ImageDataset, run: Run, settings: PictureSettings) -> ImageTensors | ImageFiles:
+def _samples(part: Dataset | ImageDataset, run: Run, settings: ImageSettings) -> ImageTensors | ImageFiles:
     normalization = BACKBONES[run.network].normalization
     if isinstance(part, Dataset):
         height = (part.image_shape or (0,))[0]
         if height == 0 or settings.size % height:
             raise ValueError(
                 f"the size of the images must be a multiple of that of {part.name}, {height} pixels; it is "
-                f"{settings.size}. Change pictures.size of the study."
+                f"{settings.size}. Change images.size of the study."
             )
         return ImageTensors(as_pictures(part, settings.size // height), normalization)
     files = ImageFiles(part.files, settings.size, normalization=normalization)
@@ -71,13 +71,13 @@ def _draw(part: Dataset | ImageDataset, run: Run) -> Labels:
     return part.observed
 
 
-def make_image_network(run: Run, settings: PictureSettings, *, maps: bool) -> nn.Module:
+def make_image_network(run: Run, settings: ImageSettings, *, maps: bool) -> nn.Module:
     """The network at its start."""
     weights = None if settings.weights == "random" else settings.weights
     return make_image_backbone(run.network, weights, maps)[0]
 
 
-def start_features(run: Run, settings: PictureSettings, samples: ImageTensors | ImageFiles, device: str) -> Tensor:
+def start_features(run: Run, settings: ImageSettings, samples: ImageTensors | ImageFiles, device: str) -> Tensor:
     """Features of the network before training, each with mean 0 and variance 1; the same for all runs of a trial."""
     with seeded(0, NETWORK_STREAM, torch.device("cpu")):
         network = make_image_network(run, settings, maps=False)

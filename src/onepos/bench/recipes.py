@@ -66,7 +66,7 @@ def read_recipes() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def resolve(value: Any, method: str, Y: npt.NDArray[Any] | None) -> Any:
-    """A number computed from full labels where the recipe asks for one."""
+    """A number computed from full labels where the recipe needs one."""
     if value not in ("$cardinality", "$inverse_cardinality"):
         return value
     if Y is None:

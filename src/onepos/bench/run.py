@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from onepos.bench.images import image_parts, load_image_data, make_image_network, start_features
 from onepos.bench.recipes import resolve
 from onepos.bench.stacking import train_many
-from onepos.bench.study import PictureSettings, Run
+from onepos.bench.study import ImageSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.images.readers import ImageDataset
 from onepos.methods import make_method
@@ -64,21 +64,21 @@ class Trial:
     shared: Shared = field(default_factory=Shared)
 
 
-def load_data(name: str, pictures: bool) -> Dataset | ImageDataset:
+def load_data(name: str, images: bool) -> Dataset | ImageDataset:
     """A data set of a study."""
-    return load_image_data(name) if pictures else load_dataset(name)
+    return load_image_data(name) if images else load_dataset(name)
 
 
 def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
-    """The data as a run sees them; on pictures the device makes a pass for the common priors."""
-    if run.pictures is not None:
-        return _make_picture_trial(data, run, run.pictures, device)
+    """The data as a run sees them; on images the device makes a pass for the common priors."""
+    if run.images is not None:
+        return _make_image_trial(data, run, run.images, device)
     if isinstance(data, ImageDataset):
-        raise ValueError(f"{data.name} holds pictures; the study must have a table [pictures]. It has none.")
+        raise ValueError(f"{data.name} holds images; the study must have a table [images]. It has none.")
     return _make_row_trial(data, run)
 
 
-def _make_picture_trial(data: Dataset | ImageDataset, run: Run, settings: PictureSettings, device: str) -> Trial:
+def _make_image_trial(data: Dataset | ImageDataset, run: Run, settings: ImageSettings, device: str) -> Trial:
     train, val, test = image_parts(data, run, settings).values()
     features = start_features(run, settings, train.samples, device)
     return Trial(
@@ -142,7 +142,7 @@ def task_of(run: Run, trial: Trial, device: str = "cpu") -> Task:
     """The run as something to train. This is the one place where a method may be given the labels of training rows."""
     parameters = {name: resolve(value, run.method, trial.labels) for name, value in run.parameters.items()}
     method = make_method(run.method, **parameters)
-    images = {name: getattr(run.pictures, name) for name in _OF_IMAGES} if run.pictures else {}
+    images = {name: getattr(run.images, name) for name in _OF_IMAGES} if run.images else {}
     plan = Plan(
         epochs=run.epochs,
         batch_size=run.batch_size,
@@ -155,9 +155,9 @@ def task_of(run: Run, trial: Trial, device: str = "cpu") -> Task:
         **images,
     )
     network: str | nn.Module = run.network
-    if run.pictures:
+    if run.images:
         with seeded(run.seed, NETWORK_STREAM, torch.device("cpu")):
-            network = make_image_network(run, run.pictures, maps=method.maps)
+            network = make_image_network(run, run.images, maps=method.maps)
     validation = trial.full if run.select_labels == "full" else trial.single
     data = TrainingData(trial.samples, validation, frozenset({"full labels"}), trial.shared)
     observed = trial.labels if "full labels" in method.requires else trial.observed
@@ -169,7 +169,7 @@ def why_not(run: Run) -> str | None:
     missing = needs(make_method(run.method, **run.parameters)) - {"full labels"}
     if run.select_labels == "full":
         missing -= {"validation labels"}
-    if run.pictures:
+    if run.images:
         missing -= {"maps", "views"}
     return f"{run.method} needs {', '.join(sorted(missing))}; this study has none." if missing else None
 

@@ -40,8 +40,8 @@ def make_blocks(study: Study, size: int = BLOCK) -> list[list[Run]]:
         groups.setdefault(tuple(getattr(run, name) for name in _ALIKE), []).append(run)
     blocks = []
     for group in groups.values():
-        singly = 1 if study.pictures else _SINGLY
-        step = size if make_method(group[0].method).stacking.possible and not study.pictures else min(size, singly)
+        singly = 1 if study.images else _SINGLY
+        step = size if make_method(group[0].method).stacking.possible and not study.images else min(size, singly)
         blocks += [group[first : first + step] for first in range(0, len(group), step)]
     return blocks
 
@@ -83,7 +83,7 @@ def check_data(study: Study, only: Sequence[str] | None = None) -> tuple[str, ..
     for name in names:
         if name not in study.datasets:
             raise ValueError(f"{name} must be a data set of the study, one of {', '.join(study.datasets)}; it is not.")
-        load_data(name, study.pictures is not None)
+        load_data(name, study.images is not None)
     return names
 
 
@@ -146,8 +146,8 @@ class _Trials:
         """What the run's trial sees."""
         if run.dataset != self._name:
             self._made.clear()
-            self._name, self._data = run.dataset, load_data(run.dataset, run.pictures is not None)
-        key = run.split_seed, run.draw_seed, run.scaling, run.network if run.pictures else ""
+            self._name, self._data = run.dataset, load_data(run.dataset, run.images is not None)
+        key = run.split_seed, run.draw_seed, run.scaling, run.network if run.images else ""
         if key not in self._made:
             self._made[key] = make_trial(self._data, run, self._device)
         return self._made[key]

@@ -329,7 +329,7 @@ def share_closed(
     """The share (score − floor) / (oracle − floor) of every method on one data set.
 
     Above and below the line stand means over the trials that the two have in common. The gap is clear of noise where
-    the oracle is better and a paired t-test says so.
+    the oracle is better by a paired t-test.
 
     Args:
         trials: Method → trials, the floor and the oracle among them.

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from onepos.bench.study import Run, Study
-from onepos.bench.study_file import read_study, write_study
+from onepos.bench.study_file import parse_stored, write_study
 from onepos.files import write_atomically
 
 
@@ -95,7 +95,8 @@ class Store:
 
     def study(self) -> Study:
         """The study the folder is about."""
-        return read_study(self.folder / "study.toml")
+        path = self.folder / "study.toml"
+        return parse_stored(path.read_text(encoding="utf-8"), str(path))
 
     def save(self, run: Run, result: Mapping[str, Any]) -> None:
         """Write down what a run gave, which makes it done. Equal results give equal bytes; NaN and ∞ become null."""
@@ -103,8 +104,8 @@ class Store:
 
     def fail(self, run: Run, error: BaseException) -> None:
         """Write down why a run failed."""
-        told = {"error": f"{type(error).__name__}: {error}", "trace": "".join(traceback.format_exception(error))}
-        self._write("failed", run, told | {"host": socket.gethostname(), "time": _timestamp()})
+        content = {"error": f"{type(error).__name__}: {error}", "trace": "".join(traceback.format_exception(error))}
+        self._write("failed", run, content | {"host": socket.gethostname(), "time": _timestamp()})
 
     def skip(self, run: Run, reason: str) -> None:
         """Write down why a run is not made."""
@@ -160,10 +161,10 @@ class Store:
         if not (self.folder / "study.toml").exists():
             write_atomically(self.folder / "study.toml", study)
         for run, content in contents:
-            folder = "runs" if _TELLS["runs"] in content else "skipped"
+            folder = "runs" if _CONTENT["runs"] in content else "skipped"
             if not self._path(folder, run.key()).exists():
                 self._write(folder, run, content)
-        return sum(_TELLS["runs"] in content for _, content in contents)
+        return sum(_CONTENT["runs"] in content for _, content in contents)
 
     def states(self, runs: Iterable[Run]) -> dict[str, str]:
         """The state of each run by its key, one of the names in `Status`."""
@@ -273,23 +274,23 @@ class Store:
         write_atomically(path, _json_line(_finite({"run": run.to_json(), **content})) + "\n")
 
     def _read(self, folder: str, key: str) -> tuple[Run, dict[str, Any]]:
-        """The run of a file and what is told of it; the file must be whole and named after the run."""
+        """The run of a file and what the file holds of it; it must be whole and named after the run."""
         path = self._path(folder, key)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             run = Run.from_json(content.pop("run"))
-            if run.key() != key or _TELLS[folder] not in content:
-                raise ValueError(f"it tells {', '.join(content) or 'nothing'} of run {run.key()}")
+            if run.key() != key or _CONTENT[folder] not in content:
+                raise ValueError(f"it holds {', '.join(content) or 'nothing'} of run {run.key()}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path} must tell the {_TELLS[folder]} of the run it is named after; it is damaged "
+                f"{path} must hold the {_CONTENT[folder]} of the run it is named after; it is damaged "
                 f"({type(error).__name__}: {error}). Delete it, and the run is made again."
             ) from error
         return run, content
 
 
 _FOLDER = {"done": "runs", "failed": "failed", "skipped": "skipped"}
-_TELLS = {"runs": "result", "failed": "trace", "skipped": "reason"}
+_CONTENT = {"runs": "result", "failed": "trace", "skipped": "reason"}
 
 
 def read_packed(path: str | os.PathLike[str]) -> tuple[str, list[tuple[Run, dict[str, Any]]]]:

@@ -23,8 +23,8 @@ PUBLISHED_DRAW = -1
 
 
 @dataclass(frozen=True)
-class PictureSettings:
-    """What only pictures have.
+class ImageSettings:
+    """What only images have.
 
     Attributes:
         size: Side of the square they are scaled to.
@@ -52,7 +52,7 @@ class Run:
         method: Name in METHODS.
         parameters: Of the method, where they are not its defaults. "$cardinality" stands for the mean number of labels
             of the training rows, "$inverse_cardinality" for the mean of one divided by it.
-        network: Name in NETWORKS, of pictures in BACKBONES.
+        network: Name in NETWORKS, of images in BACKBONES.
         hidden: Widths of the hidden layers, for networks that have them.
         scaling: "standard" or "none".
         bias_init: Start of the head, "frequency" or "zero".
@@ -68,7 +68,7 @@ class Run:
         seed: Seed of the weights and batches.
         trial: Number of the trial, from 0.
         configuration: Number of the point of the search space, from 0.
-        pictures: For runs on pictures; None on rows of numbers.
+        images: For runs on images; None on rows of numbers.
     """
 
     dataset: str
@@ -90,7 +90,7 @@ class Run:
     seed: int
     trial: int
     configuration: int
-    pictures: PictureSettings | None = None
+    images: ImageSettings | None = None
 
     def key(self) -> str:
         """Sixteen hex digits that stand for what decides the result: all but the numbers of trial and configuration."""
@@ -105,20 +105,20 @@ class Run:
     def to_json(self) -> dict[str, Any]:
         """The run in the types of JSON."""
         content = {name: getattr(self, name) for name in _RUN_FIELDS}
-        pictures = {"pictures": dataclasses.asdict(self.pictures)} if self.pictures else {}
-        return content | {"parameters": dict(self.parameters), "hidden": list(self.hidden)} | pictures
+        images = {"images": dataclasses.asdict(self.images)} if self.images else {}
+        return content | {"parameters": dict(self.parameters), "hidden": list(self.hidden)} | images
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Run:
-        """The run that `to_json` told of."""
-        odd = sorted((set(content) - {"pictures"}) ^ set(_RUN_FIELDS))
+        """The run that `to_json` wrote."""
+        odd = sorted((set(content) - {"images"}) ^ set(_RUN_FIELDS))
         if odd:
             raise ValueError(f"a run must have the fields {', '.join(_RUN_FIELDS)}; it differs in {', '.join(odd)}.")
-        pictures = PictureSettings(**content["pictures"]) if "pictures" in content else None
-        return cls(**{**content, "hidden": tuple(content["hidden"]), "pictures": pictures})
+        images = ImageSettings(**content["images"]) if "images" in content else None
+        return cls(**{**content, "hidden": tuple(content["hidden"]), "images": images})
 
 
-_RUN_FIELDS = tuple(each.name for each in dataclasses.fields(Run) if each.name != "pictures")
+_RUN_FIELDS = tuple(each.name for each in dataclasses.fields(Run) if each.name != "images")
 
 
 @dataclass(frozen=True)
@@ -161,11 +161,11 @@ class Study:
         methods: Names in METHODS; floor and oracle are always among them.
         floor: The method that the others must beat.
         oracle: The method that sees all labels.
-        networks: "linear", "bottleneck", or "mlp" with its widths, as in "mlp-256"; of pictures names in BACKBONES.
+        networks: "linear", "bottleneck", or "mlp" with its widths, as in "mlp-256"; of images names in BACKBONES.
         scaling: As in `Run`.
         bias_init: As in `Run`.
         split: "new" for every trial, or "fixed".
-        draw: The same of the single positives; of pictures also "published", those that come with the data.
+        draw: The same of the single positives; of images also "published", those that come with the data.
         sampler: One of SAMPLERS.
         seed: The seeds of the runs and the points of the space follow from it.
         recipes: Whether methods start from the settings in recipes.toml.
@@ -178,7 +178,9 @@ class Study:
         parameters: Fixed parameters of each method, on top of the recipe; with the sampler "star" its centre.
         trace: Whether each result holds the mean score and the prior of every label after each epoch.
         shown_labels: By data set, the labels, counted from one, whose traces a report shows.
-        pictures: For studies of pictures; None of rows of numbers.
+        images: For studies of images; None of rows of numbers.
+        centre: With the sampler "star", the methods' defaults of searched parameters that the study does not set. For
+            reports only: it follows from the file, and changes no run.
     """
 
     name: str
@@ -203,7 +205,8 @@ class Study:
     parameters: Mapping[str, Mapping[str, Any]]
     trace: bool = False
     shown_labels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    pictures: PictureSettings | None = None
+    images: ImageSettings | None = None
+    centre: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     def runs(self) -> list[Run]:
         """All runs, by data set, method, configuration and trial."""
@@ -216,7 +219,7 @@ class Study:
             named = point.pop("network")
             if budget.batch_sizes and point["batch_size"] not in budget.batch_sizes:
                 continue
-            network, hidden = (named, ()) if self.pictures else parse_network(named)
+            network, hidden = (named, ()) if self.images else parse_network(named)
             for trial in range(budget.trials):
                 yield Run(
                     dataset=dataset,
@@ -236,7 +239,7 @@ class Study:
                     seed=hash_bits(self.seed, "weights", trial),
                     trial=trial,
                     configuration=configuration,
-                    pictures=self.pictures,
+                    images=self.images,
                 )
 
     def _draw_seed(self, trial: int) -> int:
@@ -264,6 +267,11 @@ class Study:
     def _own_axes(self, method: str) -> dict[str, Axis]:
         """Sorted, so that two studies that are equal have equal runs in whatever order a file names the parameters."""
         return dict(sorted(self.method_space.get(method, {}).items()))
+
+    def centre_value(self, dataset: str, method: str, name: str) -> Any:
+        """With the sampler "star", the value of a searched parameter at the centre; "default" if it is not known."""
+        known = {**self.centre.get(method, {}), **self.fixed_parameters(dataset, method)}
+        return known.get(name, "default")
 
     def fixed_parameters(self, dataset: str, method: str) -> dict[str, Any]:
         """Parameters of a method that the study sets, apart from those it searches."""

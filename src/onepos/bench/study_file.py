@@ -1,4 +1,8 @@
-"""Study files: TOML read into a `Study`, every entry checked and none assumed, and a `Study` written as TOML."""
+"""Study files: TOML read into a `Study`, every entry checked and none assumed, and a `Study` written as TOML.
+
+The file of a user is checked against the methods and networks there are, which imports torch. A study that onepos has
+stored itself (`parse_stored`) is not: results stay readable when a method is renamed, and a report needs no torch.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,14 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from onepos.bench.grid import SAMPLERS, Axis
-from onepos.bench.study import Budget, PictureSettings, Selection, Study, parse_network
+from onepos.bench.study import Budget, ImageSettings, Selection, Study, parse_network
 from onepos.datasets.labels import suggest
-from onepos.images.networks import BACKBONES
-from onepos.methods import METHODS
 from onepos.metrics import METRICS
-from onepos.training.backbones import NETWORKS
 from onepos.training.selection import MAJORITY
 
 STUDIES = Path(__file__).with_name("studies")
@@ -46,12 +47,12 @@ def read_study(
 
     Args:
         source: A TOML file, or the name of a study that ships with onepos, with or without ".toml".
-        labels: In place of the file's `selection.labels`; where that changes it, the study's name says so too.
+        labels: In place of the file's `selection.labels`; where that changes it, it is added to the study's name.
         metric: In place of the file's `selection.metric`.
-        seed: In place of the file's `seed`; where that changes it, the study's name says so too.
+        seed: In place of the file's `seed`; where that changes it, it is added to the study's name.
     """
     path = _find_study(source)
-    study = _read(_load(path))
+    study = _read(_load(path), _load_names())
     asked = {"metric": metric or study.selection.metric, "labels": labels or study.selection.labels}
     selection = _read_selection(_Table(asked, path.name, "selection"))
     name = study.name if selection.labels == study.selection.labels else f"{study.name}-{selection.labels}"
@@ -81,6 +82,16 @@ def read_studies(
     return file.text("name"), {study.name: study for study in studies}
 
 
+def parse_stored(text: str, file: str = "study.toml") -> Study:
+    """The study of a text that `write_study` made; names of methods, parameters and networks are taken as they are.
+
+    Args:
+        text: TOML.
+        file: What to call it in an error.
+    """
+    return _read(_parse(text, file), _ANY_NAMES)
+
+
 def write_study(study: Study) -> str:
     """The text of a file that `read_study` turns into an equal study."""
     tables = {
@@ -90,7 +101,8 @@ def write_study(study: Study) -> str:
         "parameters": study.parameters,
         "budget": {dataset: _stated(budget) for dataset, budget in study.budgets.items()},
         "shown_labels": study.shown_labels,
-        "pictures": dataclasses.asdict(study.pictures) if study.pictures else {},
+        "images": dataclasses.asdict(study.images) if study.images else {},
+        "centre": study.centre,
     }
     plain = {key: getattr(study, key) for key in (*_PLAIN_KEYS, *_CHOICES, "trace") if key not in _BUDGET_KEYS}
     return "\n".join(_toml_lines(plain | _stated(study.budget) | tables)) + "\n"
@@ -107,15 +119,56 @@ def _find_study(source: str | os.PathLike[str]) -> Path:
     raise FileNotFoundError(f"there is no study file {source}, and no study of that name; {suggest(name, shipped)}")
 
 
+class _Names(NamedTuple):
+    """The names that a study may hold; None where any will do.
+
+    Attributes:
+        methods: Method → the defaults of its parameters.
+        images_only: Methods that rows of numbers do not suit.
+        networks: For rows of numbers.
+        backbones: For images.
+    """
+
+    methods: Mapping[str, Mapping[str, Any]] | None = None
+    images_only: Collection[str] = ()
+    networks: Collection[str] | None = None
+    backbones: Collection[str] | None = None
+
+    def parameters(self, method: str) -> Mapping[str, Any] | None:
+        """The defaults of a method's parameters."""
+        return None if self.methods is None else self.methods[method]
+
+
+_ANY_NAMES = _Names()
+
+
+def _load_names() -> _Names:
+    """All there are; imports torch."""
+    from onepos.images.networks import BACKBONES
+    from onepos.methods import METHODS
+    from onepos.training.backbones import NETWORKS
+
+    made = {name: make() for name, make in METHODS.items()}
+    images_only = [name for name, method in made.items() if method.requires & {"maps", "views"}]
+    return _Names({name: method.get_params() for name, method in made.items()}, images_only, NETWORKS, BACKBONES)
+
+
 def _load(path: Path) -> _Table:
     try:
-        return _Table(tomllib.loads(path.read_text(encoding="utf-8")), path.name)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return _parse(path.read_text(encoding="utf-8"), path.name)
+    except UnicodeDecodeError as error:
         raise ValueError(f"{path} must be TOML in UTF-8; {error}. Mend the file.") from error
 
 
+def _parse(text: str, file: str) -> _Table:
+    try:
+        return _Table(tomllib.loads(text), file)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{file} must be TOML in UTF-8; {error}. Mend the file.") from error
+
+
 class _Table:
-    """A table of the file: hands out its entries checked, and says by file and key what is wrong with them."""
+    """A table of the file: gives its entries checked; an error names the file and the key."""
 
     def __init__(self, content: Any, file: str, path: str = "") -> None:
         if not isinstance(content, dict):
@@ -129,20 +182,20 @@ class _Table:
         found = f"{self.file}: {self.name(key)} must be {must}; got {self.content[key]!r}."
         return ValueError(f"{found} {advice}".rstrip())
 
-    def check_keys(self, required: Iterable[str], optional: Iterable[str] = ()) -> None:
-        """Refuse keys that mean nothing, and missing ones."""
+    def check_keys(self, required: Iterable[str], optional: Iterable[str] | None = ()) -> None:
+        """Refuse missing keys, and unknown ones unless `optional` is None."""
         required = list(required)
-        known = [*required, *optional]
+        known = [*required, *(optional or ())]
         for key in self.content:
-            if key not in known:
+            if optional is not None and key not in known:
                 hint = suggest(key, known) if known else "there is nothing to set here."
                 raise ValueError(f"{self.file}: unknown key {self.name(key)!r}; {hint}")
         for key in required:
             if key not in self.content:
                 raise ValueError(f"{self.file}: {self.name(key)} must be stated; it is missing. Nothing is assumed.")
 
-    def check_known(self, key: str, value: str, known: Iterable[str]) -> None:
-        if value not in known:
+    def check_known(self, key: str, value: str, known: Collection[str] | None) -> None:
+        if known is not None and value not in known:
             raise ValueError(f"{self.file}: unknown name {value!r} in {self.name(key)}; {suggest(value, list(known))}")
 
     def table(self, key: str) -> _Table:
@@ -159,7 +212,7 @@ class _Table:
             raise self.wrong(key, "a text in quotes")
         return value
 
-    def choice(self, key: str, known: Iterable[str]) -> str:
+    def choice(self, key: str, known: Collection[str] | None) -> str:
         value = self.text(key)
         self.check_known(key, value, known)
         return value
@@ -185,47 +238,52 @@ class _Table:
         return tuple(value)
 
 
-def _read(file: _Table) -> Study:
+def _read(file: _Table, names: _Names) -> Study:
     file.check_keys(
         [*_PLAIN_KEYS, *_CHOICES, "selection", "threshold", "space"],
-        ["configurations", "parameters", "budget", "trace", "shown_labels", "pictures"],
+        ["configurations", "parameters", "budget", "trace", "shown_labels", "images", "centre"],
     )
     # The one entry that may be left out for a default: it came after studies had been stored, and changes no run.
     trace = file.flag("trace") if "trace" in file.content else False
     choices = {key: file.choice(key, allowed) for key, allowed in _CHOICES.items()}
-    pictures = _read_pictures(file, choices) if "pictures" in file.content else None
-    if pictures is None and choices["draw"] == "published":
-        raise file.wrong("draw", "'new' or 'fixed' without [pictures]")
-    floor, oracle = (file.choice(key, METHODS) for key in ("floor", "oracle"))
+    images = _read_images(file, choices) if "images" in file.content else None
+    if images is None and choices["draw"] == "published":
+        raise file.wrong("draw", "'new' or 'fixed' without [images]")
+    floor, oracle = (file.choice(key, names.methods) for key in ("floor", "oracle"))
     datasets, budget = file.names("datasets"), _read_budget(file, choices["sampler"])
     space = file.table("space")
     space.check_keys(["lr", "weight_decay", "batch_size"], ["parameters"])
     method_space, parameters = space.table("parameters"), file.table("parameters")
     for table in (method_space, parameters):
-        table.check_keys((), METHODS)
+        table.check_keys((), names.methods)
     study = Study(
         name=file.text("name"),
         datasets=datasets,
-        methods=tuple(dict.fromkeys([*_read_methods(file, pictures), floor, oracle])),
+        methods=tuple(dict.fromkeys([*_read_methods(file, images, names), floor, oracle])),
         floor=floor,
         oracle=oracle,
-        networks=_read_networks(file, pictures),
+        networks=_read_networks(file, images, names),
         seed=file.whole("seed", 0),
         recipes=file.flag("recipes"),
         budget=budget,
         budgets=_read_budgets(file, datasets, choices["sampler"], budget),
         selection=_read_selection(file.table("selection")),
-        threshold=_read_threshold(file.table("threshold")),
+        threshold=_read_threshold(file.table("threshold"), names),
         space={
             "lr": _read_axis(space, "lr", _LR),
             "weight_decay": _read_axis(space, "weight_decay", _WEIGHT_DECAY),
             "batch_size": _read_axis(space, "batch_size", _BATCH_SIZE),
         },
-        method_space={name: _read_own_axes(table, name) for name, table in method_space.tables().items()},
-        parameters={name: _read_parameters(table, name) for name, table in parameters.tables().items()},
+        method_space={
+            name: _read_own_axes(table, names.parameters(name)) for name, table in method_space.tables().items()
+        },
+        parameters={
+            name: _read_parameters(table, names.parameters(name)) for name, table in parameters.tables().items()
+        },
         trace=trace,
         shown_labels=_read_shown_labels(file, datasets, trace),
-        pictures=pictures,
+        images=images,
+        centre=_read_centre(file, names),
         **choices,
     )
     if study.sampler in _WHOLE_SAMPLERS:
@@ -237,14 +295,14 @@ def _read(file: _Table) -> Study:
     return study
 
 
-def _read_pictures(file: _Table, choices: Mapping[str, str]) -> PictureSettings:
-    table = file.table("pictures")
-    table.check_keys([each.name for each in dataclasses.fields(PictureSettings)])
+def _read_images(file: _Table, choices: Mapping[str, str]) -> ImageSettings:
+    table = file.table("images")
+    table.check_keys([each.name for each in dataclasses.fields(ImageSettings)])
     if choices["scaling"] != "none":
-        raise file.wrong("scaling", "'none' with [pictures]", "Each network has its own normalisation of pixels.")
+        raise file.wrong("scaling", "'none' with [images]", "Each network has its own normalization of pixels.")
     if not _is_number(table.content["backbone_lr"]) or not table.content["backbone_lr"] >= 0:
         raise table.wrong("backbone_lr", "a number of at least 0")
-    return PictureSettings(
+    return ImageSettings(
         size=table.whole("size", 8),
         weights=table.text("weights"),
         precision=table.choice("precision", ("32", "bf16")),
@@ -254,29 +312,40 @@ def _read_pictures(file: _Table, choices: Mapping[str, str]) -> PictureSettings:
     )
 
 
-def _read_methods(file: _Table, pictures: PictureSettings | None) -> tuple[str, ...]:
-    if file.content["methods"] == "all":
-        return tuple(name for name, make in METHODS.items() if pictures or not make().requires & {"maps", "views"})
+def _read_methods(file: _Table, images: ImageSettings | None, names: _Names) -> tuple[str, ...]:
+    if file.content["methods"] == "all" and names.methods is not None:
+        return tuple(name for name in names.methods if images or name not in names.images_only)
     if isinstance(file.content["methods"], str):
         raise file.wrong("methods", '"all" or a list of names')
-    names = file.names("methods")
-    for name in names:
-        file.check_known("methods", name, METHODS)
-    return names
+    found = file.names("methods")
+    for name in found:
+        file.check_known("methods", name, names.methods)
+    return found
 
 
-def _read_networks(file: _Table, pictures: PictureSettings | None) -> tuple[str, ...]:
-    names = file.names("networks")
-    for name in names:
-        if pictures:
-            file.check_known("networks", name, BACKBONES)
+def _read_networks(file: _Table, images: ImageSettings | None, names: _Names) -> tuple[str, ...]:
+    found = file.names("networks")
+    for name in found:
+        if images:
+            file.check_known("networks", name, names.backbones)
             continue
         try:
             network, _ = parse_network(name)
         except ValueError as error:
             raise ValueError(f"{file.file}: {error}") from error
-        file.check_known("networks", network, NETWORKS)
-    return names
+        file.check_known("networks", network, names.networks)
+    return found
+
+
+def _read_centre(file: _Table, names: _Names) -> dict[str, dict[str, Any]]:
+    """As stored, or of a user's file the defaults of the parameters that a star varies."""
+    if names.methods is None:
+        return dict(file.content.get("centre", {}))
+    searched = file.table("space").table("parameters").content if file.content["sampler"] == "star" else {}
+    return {
+        method: {name: names.methods[method][name] for name in axes if names.methods[method][name] is not None}
+        for method, axes in searched.items()
+    }
 
 
 def _read_budget(table: _Table, sampler: str, base: Budget | None = None) -> Budget:
@@ -319,8 +388,8 @@ def _read_selection(table: _Table) -> Selection:
     return Selection(table.choice("metric", (*METRICS, MAJORITY)), table.choice("labels", _LABELS))
 
 
-def _read_threshold(table: _Table) -> dict[str, float | str]:
-    table.check_keys(["*"], METHODS)
+def _read_threshold(table: _Table, names: _Names) -> dict[str, float | str]:
+    table.check_keys(["*"], names.methods)
     for key, value in table.content.items():
         if value != "prior" and not (_is_number(value) and 0 <= value <= 1):
             raise table.wrong(key, "a number from 0 to 1, or 'prior'")
@@ -354,33 +423,31 @@ def _read_axis(table: _Table, key: str, kind: _Kind) -> Axis:
         raise axis.wrong(form, f"a list in which each entry is {kind.name}")
     if form == "values" and any(entry in entries[:k] for k, entry in enumerate(entries)):
         raise axis.wrong(form, "a list without repetition")
-    if form != "values" and not kind.is_continuous:
+    if form != "values" and not (kind.is_continuous or kind is _STORED):
         raise table.wrong(key, "of the form {values = […]}", f"An entry is {kind.name}.")
     if form != "values" and not (len(entries) == 2 and entries[0] < entries[1]):
         raise axis.wrong(form, "two numbers, the lower first")
     if form == "log" and entries[0] <= 0:
         raise axis.wrong(form, "two positive numbers, the lower first")
-    return Axis(form, tuple(map(float, entries)) if kind.is_continuous else tuple(entries))
+    return Axis(form, tuple(map(kind.convert, entries)))
 
 
-def _read_own_axes(table: _Table, method: str) -> dict[str, Axis]:
+def _read_own_axes(table: _Table, defaults: Mapping[str, Any] | None) -> dict[str, Axis]:
     """The axes of a method's parameters, of the kinds its defaults are of."""
-    defaults = METHODS[method]().get_params()
     table.check_keys((), defaults)
-    return {key: _read_axis(table, key, _kind_of(defaults[key])) for key in table.content}
+    return {key: _read_axis(table, key, _kind_of(defaults, key)) for key in table.content}
 
 
-def _read_parameters(table: _Table, method: str) -> dict[str, Any]:
+def _read_parameters(table: _Table, defaults: Mapping[str, Any] | None) -> dict[str, Any]:
     """Fixed parameters, of the kinds the method's defaults are of."""
-    defaults = METHODS[method]().get_params()
     table.check_keys((), defaults)
     parameters = {}
     for key, value in table.content.items():
-        kind = _kind_of(defaults[key])
+        kind = _kind_of(defaults, key)
         if kind.is_continuous and value in _FROM_LABELS:
             parameters[key] = value
         elif kind.includes(value):
-            parameters[key] = float(value) if kind.is_continuous else value
+            parameters[key] = kind.convert(value)
         else:
             raise table.wrong(key, kind.name)
     return parameters
@@ -416,7 +483,7 @@ def _check_star(file: _Table, study: Study) -> None:
             )
     for method, axes in study.method_space.items():
         for dataset in study.datasets:
-            centre = METHODS[method]().get_params() | study.fixed_parameters(dataset, method)
+            centre = {name: study.centre_value(dataset, method, name) for name in axes}
             for name in [name for name, axis in axes.items() if centre[name] in axis.entries]:
                 raise ValueError(
                     f"{file.file}: the axis {name} of {method} must have values beside that of the centre of the star; "
@@ -430,6 +497,10 @@ class _Kind(NamedTuple):
     name: str
     includes: Callable[[Any], bool]
     is_continuous: bool = False
+
+    def convert(self, value: Any) -> Any:
+        """Whole numbers become floats where a float is meant: 1 and 1.0 are the same run."""
+        return float(value) if self.is_continuous else value
 
 
 def _is_whole(value: Any) -> bool:
@@ -445,8 +516,14 @@ _WEIGHT_DECAY = _Kind("a number of at least 0", lambda value: _is_number(value) 
 _BATCH_SIZE = _Kind("a whole number of at least 1", lambda value: _is_whole(value) and value > 0)
 
 
-def _kind_of(default: Any) -> _Kind:
-    """What a parameter may be, by its default; None stands for a number yet unknown."""
+_STORED = _Kind("what onepos has stored", lambda value: True)
+
+
+def _kind_of(defaults: Mapping[str, Any] | None, key: str) -> _Kind:
+    """What a parameter may be, by its default; a default of None is a number that is not known yet."""
+    if defaults is None:
+        return _STORED
+    default = defaults[key]
     if isinstance(default, bool):
         return _Kind("true or false", lambda value: isinstance(value, bool))
     if isinstance(default, int):

@@ -27,7 +27,8 @@ bench_app = typer.Typer(
 StudyArgument = Annotated[
     str,
     typer.Argument(
-        metavar="STUDY", help="A study file (.toml), or the name of one that comes along: smoke, fair, paper-mll, …"
+        metavar="STUDY",
+        help="A study file (.toml), or the name of one that ships with onepos: smoke, fair, …",
     ),
 ]
 FolderArgument = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder given to `onepos bench run`.")]
@@ -54,7 +55,7 @@ def bench_run(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no table.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the runs of a study that are not yet made; stop and start it as you like, also on several machines."""
+    """Make the runs of a study that are missing; it may be stopped and started again, also on several machines."""
     from onepos.bench.runner import check_data, run_study
     from onepos.bench.store import Store
     from onepos.bench.study_file import read_studies
@@ -94,7 +95,7 @@ def bench_status(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """How many runs are done, at work, failed or waiting, and why the failed ones failed."""
+    """How many runs are done, running, failed or waiting, and why the failed ones failed."""
     from onepos.bench.store import find_stores
 
     for store in find_stores(folder).values():
@@ -140,16 +141,16 @@ def bench_compare(
     as_json: Json = False,
 ) -> None:
     """Is B better or worse than A? Every data set, method and metric that both have, paired by trial where possible."""
+    from onepos.bench.comparison import SHOWN, compare_studies
+    from onepos.bench.results import read_results
     from onepos.files import write_atomically
     from onepos.report.compare import (
-        compare_studies,
         count_table,
         default_metric,
         difference_table,
         explain,
         render_comparison,
     )
-    from onepos.report.study_tables import SHOWN, read_results
 
     names = (first, second)
     metrics = _read_metrics(metric) if metric else SHOWN
@@ -163,7 +164,7 @@ def bench_compare(
         *(difference_table(comparison, name) for name in (metrics if metric else [default_metric(comparison)])),
         count_table(comparison),
     ):
-        show_table(list(table.header), [[cell.flat() for cell in row] for row in table.rows], title=table.title)
+        show_table(list(table.header), table.texts(), title=table.title)
         print()
     print(f"A: {first}\nB: {second}", *explain(comparison), sep="\n")
 
@@ -222,10 +223,10 @@ def _show_status(store: Store, runs: list[Run], as_json: bool) -> None:
         return
     rows = [[name, *(str(counts[kind]) for kind in kinds)] for name, counts in by_dataset.items()]
     show_table(["data set", *kinds], rows, title=f"results: {store.folder}")
-    said: dict[str, list[Run]] = {}
+    by_reason: dict[str, list[Run]] = {}
     for run in runs:
         if run.key() in reasons:
-            said.setdefault(reasons[run.key()], []).append(run)
-    for reason, group in said.items():
+            by_reason.setdefault(reasons[run.key()], []).append(run)
+    for reason, group in by_reason.items():
         first = group[0]
         print(f"{states[first.key()]}, {len(group)} runs ({first.dataset}, {first.method}, {first.key()} …): {reason}")

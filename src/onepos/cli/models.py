@@ -79,8 +79,7 @@ def demo(
 
     from onepos.bench.demo import run_demo
     from onepos.files import write_atomically
-    from onepos.report.page import render_demo
-    from onepos.report.tables import metrics_table, priors_table
+    from onepos.report.demo_page import demo_priors_table, metrics_table, render_demo
 
     check_folder(out)
     torch.set_num_threads(1)  # at this size a second thread only waits for the first
@@ -90,9 +89,12 @@ def demo(
     if as_json:
         show_json(result)
     elif not quiet:
-        show_table(*metrics_table(result), title="test scores on digit scenes (one observed label per training scene)")
+        scores, priors = metrics_table(result), demo_priors_table(result)
+        title = "test scores on digit scenes (one observed label per training scene)"
+        show_table(list(scores.header), scores.texts(), title=title)
         print()
-        show_table(*priors_table(result), title="class priors: what CRISP estimated against the truth it never saw")
+        title = "class priors: estimated by CRISP, and true"
+        show_table(list(priors.header), priors.texts(), title=title)
         print(f"\nreport: {out}")
 
 

@@ -1,29 +1,23 @@
-"""Tables, charts and self-contained pages from plain, JSON-able results.
+"""Tables, charts and self-contained pages from plain results.
 
-The page of the demo is made of a dictionary alone, so it is rebuilt in a second from a result saved long ago. The
-report of a study (study_*.py) reads the folder of its results, and with it the rooms that know what a study is.
+`page` holds the page engine, `tables` and `charts` what a page is made of. The pages of the demo and of a fit are made
+of a dictionary alone; the report of a study (study_*.py) reads the folder of its results. Nothing here imports torch.
 """
 
-from onepos.report.figures import prior_chart, prior_convergence, training_curves
-from onepos.report.page import render_demo
-from onepos.report.tables import (
-    best_cells,
-    csv_table,
-    latex_table,
-    markdown_table,
-    metrics_table,
-    priors_table,
-)
+from onepos.report.demo_page import render_demo
+from onepos.report.fit_page import render_fit
+from onepos.report.page import Chart, Page, Section, render_html, render_latex, render_markdown
+from onepos.report.tables import Cell, Table
 
 __all__ = [
-    "best_cells",
-    "csv_table",
-    "latex_table",
-    "markdown_table",
-    "metrics_table",
-    "prior_chart",
-    "prior_convergence",
-    "priors_table",
+    "Cell",
+    "Chart",
+    "Page",
+    "Section",
+    "Table",
     "render_demo",
-    "training_curves",
+    "render_fit",
+    "render_html",
+    "render_latex",
+    "render_markdown",
 ]

@@ -1,4 +1,4 @@
-"""What else a study tells: what is done and what is not, costs, winning settings, priors, and data."""
+"""Facts of a study beside its scores: states of the runs, costs, chosen settings, class priors, and data."""
 
 from __future__ import annotations
 
@@ -8,27 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from crisp_paper.paper import paper_datasets
-
 from onepos.bench.grid import Axis
+from onepos.bench.results import Finished, StudyResults
 from onepos.bench.statistics import summarise
 from onepos.bench.study import Run
 from onepos.datasets import DATASETS
 from onepos.metrics import METRICS
-from onepos.report.canvas import shorten
-from onepos.report.study_tables import (
-    Cell,
-    Finished,
-    StudyResults,
-    StudyTable,
-    summary_cell,
-)
-from onepos.report.tables import MISSING, as_float, csv_table, decimal
+from onepos.report.charts.canvas import shorten
+from onepos.report.study_cells import heading, summary_cell
+from onepos.report.tables import MISSING, Cell, Table, as_float, csv_table, decimal, seconds_text
 
 _STATES = ("done", "running", "waiting", "stale", "failed", "skipped")
 
 
-def state_table(results: StudyResults) -> StudyTable:
+def state_table(results: StudyResults) -> Table:
     """Data set × state: how many runs; and how many of the finished ones diverged."""
     rows = []
     for dataset in (*results.study.datasets, "all"):
@@ -43,10 +36,10 @@ def state_table(results: StudyResults) -> StudyTable:
         "Stale: claimed by a process that has gone. Diverged runs are done, but can not be chosen. Hours: the seconds "
         "of all finished runs in all."
     )
-    return StudyTable("runs", "Runs", header, rows, about)
+    return Table("runs", "Runs", header, rows, about)
 
 
-def reason_table(results: StudyResults) -> StudyTable | None:
+def reason_table(results: StudyResults) -> Table | None:
     """Why runs failed or were skipped: each reason once, with what it concerns."""
     groups: dict[tuple[str, str], list[Run]] = {}
     for run in results.runs:
@@ -60,7 +53,7 @@ def reason_table(results: StudyResults) -> StudyTable | None:
         where = dict.fromkeys(f"{run.method} on {run.dataset}" for run in runs)
         texts = [str(len(runs)), shorten(reason, 300), ", ".join(where)]
         rows.append([Cell(state), *map(Cell, texts)])
-    return StudyTable("reasons", "Why runs are missing", ["State", "Runs", "Reason", "Where"], rows, is_prose=True)
+    return Table("reasons", "Why runs are missing", ["State", "Runs", "Reason", "Where"], rows, is_prose=True)
 
 
 def machine_hours(results: StudyResults) -> tuple[float, list[str]]:
@@ -70,7 +63,7 @@ def machine_hours(results: StudyResults) -> tuple[float, list[str]]:
     return hours, sorted({str(timing["device"]) for timing in timings if timing.get("device")})
 
 
-def device_table(results: StudyResults) -> StudyTable:
+def device_table(results: StudyResults) -> Table:
     """Device by device: runs, hours, and how many runs were trained together."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for _, result in results.finished:
@@ -81,10 +74,10 @@ def device_table(results: StudyResults) -> StudyTable:
         stack = median(timing.get("stack") or 1 for timing in timings)
         rows.append([Cell(device), Cell(str(len(timings))), Cell(f"{hours:.2f}"), Cell(f"{stack:g}")])
     about = "Trained together: how many runs shared their steps, in the median."
-    return StudyTable("devices", "Devices", ["Device", "Runs", "Hours", "Trained together"], rows, about)
+    return Table("devices", "Devices", ["Device", "Runs", "Hours", "Trained together"], rows, about)
 
 
-def cost_table(results: StudyResults) -> StudyTable:
+def cost_table(results: StudyResults) -> Table:
     """Method × data set: seconds of a run, the ratio to the floor's, and the memory."""
     timings: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for run, result in results.finished:
@@ -103,22 +96,22 @@ def cost_table(results: StudyResults) -> StudyTable:
             notes += [f"{size / 2**20:.0f} MiB"] if size else []
             text = ", ".join(notes)
             cells.append(Cell(MISSING if ours is None else seconds_text(ours), notes=((text, ""),) if text else ()))
-        rows.append([results.heading(method), *cells])
+        rows.append([heading(results, method), *cells])
     about = (
         "Median over the runs; below, times the seconds of the floor, where both ran on the same devices, and the "
         "memory. Runs trained together share the time they took, and others may have been at work beside them: a rough "
         "guide."
     )
-    return StudyTable("cost", "Seconds and memory per run", ["Method", *results.study.datasets], rows, about)
+    return Table("cost", "Seconds and memory per run", ["Method", *results.study.datasets], rows, about)
 
 
-def settings_table(results: StudyResults, dataset: str = "") -> StudyTable | None:
+def settings_table(results: StudyResults, dataset: str = "") -> Table | None:
     """Which settings won: per method, over the trials of a data set, or of all of them."""
     groups: dict[str, list[Finished]] = {name: [] for name in results.study.methods}
     for (name, method, _), finished in results.chosen.items():
         if dataset in (name, ""):
             groups[method].append(finished)
-    rows = [[results.heading(name), *_settings(results, name, runs)] for name, runs in groups.items() if runs]
+    rows = [[heading(results, name), *_settings(results, name, runs)] for name, runs in groups.items() if runs]
     if not rows:
         return None
     about = (
@@ -127,10 +120,10 @@ def settings_table(results: StudyResults, dataset: str = "") -> StudyTable | Non
     )
     header = ["Method", "Network", "Learning rate", "Weight decay", "Batch size", "Own parameters", "Epoch"]
     name, title = (f"settings-{dataset}", dataset) if dataset else ("settings", "Settings that won")
-    return StudyTable(name, title, header, rows, about, is_prose=True)
+    return Table(name, title, header, rows, about, is_prose=True)
 
 
-def prior_table(results: StudyResults) -> StudyTable | None:
+def prior_table(results: StudyResults) -> Table | None:
     """Method × data set: error of the class priors of the chosen runs."""
     errors: dict[tuple[str, str], list[float]] = {}
     for (dataset, method, _), (_, result) in results.chosen.items():
@@ -152,48 +145,30 @@ def prior_table(results: StudyResults) -> StudyTable | None:
             cell = summary_cell(values, results.n_trials(dataset))
             is_best = method in results.competitors and decimal(summarise(values).mean) == best[dataset]
             cells.append(dataclasses.replace(cell, is_best=is_best))
-        rows.append([results.heading(method), *cells])
+        rows.append([heading(results, method), *cells])
     about = (
         "Σ|π̂ − π| / Σπ over the labels with an estimate, π the shares in the training rows; 0 is perfect. A method "
         "that keeps no priors is given those that the estimator reads off its scores."
     )
-    return StudyTable("priors", "Error of the class priors", ["Method", *results.study.datasets], rows, about)
+    return Table("priors", "Error of the class priors", ["Method", *results.study.datasets], rows, about)
 
 
-def dataset_table(results: StudyResults) -> StudyTable:
-    """The data: our counts, the paper's where they differ, and the budget."""
+def dataset_table(results: StudyResults) -> Table:
+    """The data sets, and the budget of a method on each."""
     seen = {run.dataset: result for run, result in reversed(results.finished)}
     rows = []
     for dataset in results.study.datasets:
-        source, printed = DATASETS.get(dataset), paper_datasets().get(dataset, {})
-        n_labels = seen[dataset]["n_labels"] if dataset in seen else source.n_labels if source else None
-        cells = [
-            _count_cell(source.n_samples if source else None, printed.get("n_samples")),
-            _count_cell(source.n_features if source else None, printed.get("n_features")),
-            _count_cell(n_labels, printed.get("n_labels")),
-            Cell(f"{seen[dataset]['cardinality']:.2f}" if dataset in seen else MISSING),
-            Cell(str(printed.get("domain") or MISSING)),
-        ]
+        source, result = DATASETS.get(dataset), seen.get(dataset)
+        n_labels = result["n_labels"] if result else source.n_labels if source else None
         budget = results.study.budgets.get(dataset, results.study.budget)
         count = len({run.configuration for run in results.runs if run.dataset == dataset})
-        cells += [Cell(str(number)) for number in (budget.trials, count, budget.epochs)]
-        rows.append([Cell(dataset), *cells])
-    header = [
-        "Data set",
-        "Rows",
-        "Features",
-        "Labels",
-        "Labels per row",
-        "Domain",
-        "Trials",
-        "Configurations",
-        "Epochs",
-    ]
-    about = (
-        "Labels per row: in the training rows of the first trial. Below: what the paper prints, red where it differs; "
-        "the domain is the paper’s. Configurations: per method."
-    )
-    return StudyTable("datasets", "Data sets", header, rows, about)
+        numbers = [source.n_samples if source else None, source.n_features if source else None, n_labels]
+        cardinality = Cell(decimal(result["cardinality"] if result else None, 2))
+        rest = [decimal(number, 0) for number in (budget.trials, count, budget.epochs)]
+        rows.append([Cell(dataset), *(Cell(decimal(number, 0)) for number in numbers), cardinality, *map(Cell, rest)])
+    header = ["Data set", "Rows", "Features", "Labels", "Labels per row", "Trials", "Configurations", "Epochs"]
+    about = "Labels per row: in the training rows of the first trial. Configurations: per method."
+    return Table("datasets", "Data sets", header, rows, about)
 
 
 def trials_csv(results: StudyResults) -> str:
@@ -250,22 +225,10 @@ def _short(value: Any) -> str:
     return f"{value:.2g}".replace("e-0", "e-") if isinstance(value, float) else str(value)
 
 
-def seconds_text(value: float) -> str:
-    """Seconds, or milliseconds below one."""
-    if value < 1:
-        return f"{1000 * value:.0f} ms"
-    return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
-
-
 def _best_error(trials: Sequence[Sequence[float]]) -> str:
-    """The least mean as shown; nothing where there is no contest."""
+    """The least mean as printed; nothing where there is no contest."""
     means = [summarise(values).mean for values in trials if values]
     return decimal(min(means)) if len(means) > 1 else ""
-
-
-def _count_cell(ours: int | None, printed: int | None) -> Cell:
-    notes = ((f"paper {printed}", "" if printed == ours else "warning"),) if printed is not None else ()
-    return Cell(MISSING if ours is None else str(ours), notes=notes)
 
 
 def _median(values: Iterable[Any]) -> float | None:

@@ -8,27 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from onepos.bench.results import Chosen, Finished, StudyResults, choose, primary_metric, score_of
 from onepos.bench.statistics import summarise
 from onepos.bench.study import Selection
 from onepos.metrics import METRICS
-from onepos.report.study_tables import (
-    Cell,
-    Chosen,
-    Finished,
-    StudyResults,
-    StudyTable,
-    choose,
-    mean_and_std,
-    plain,
-    primary_metric,
-)
-from onepos.report.tables import as_float
+from onepos.report.tables import Cell, Table, mean_and_std, plain
 
 # Data set, method and trial → percentage points lost.
 _Regrets = Mapping[tuple[str, str, int], float]
 
 
-def regret_tables(results: StudyResults) -> list[StudyTable]:
+def regret_tables(results: StudyResults) -> list[Table]:
     """What choosing configurations without full labels costs in test scores, per criterion and data set."""
     names = list(dict.fromkeys(name for _, result in results.finished for name in result.get("criteria") or ()))
     if not names:
@@ -42,7 +32,7 @@ def regret_tables(results: StudyResults) -> list[StudyTable]:
 
 def _regret_table(
     results: StudyResults, metric: str, best: Chosen, choices: Mapping[str, Chosen], finished: Sequence[Finished]
-) -> StudyTable:
+) -> Table:
     """Criteria by mean regret, least first; below them what a configuration at random costs."""
     regrets = {name: _regrets(best, chosen, metric) for name, chosen in choices.items()}
     regrets = dict(sorted(regrets.items(), key=lambda each: _overall(each[1])))
@@ -58,12 +48,12 @@ def _regret_table(
     title = METRICS[metric].words
     about = (
         f"How much worse the test {title} is, in percentage points, when the configuration is chosen by a criterion "
-        "that sees one label per validation row, instead of by full labels: mean ± standard deviation over methods and "
+        "that uses one label per validation row, instead of by full labels: mean ± standard deviation over methods and "
         "trials, the oracle left out. Below zero the criterion chose better. The last row is the mean over all "
         "configurations. The epoch within each run was kept by the rule of the study."
     )
     name = f"regret-{metric.replace('_', '-')}"
-    return StudyTable(name, f"Regret in {title}", ["Criterion", *results.study.datasets, "All"], rows, about)
+    return Table(name, f"Regret in {title}", ["Criterion", *results.study.datasets, "All"], rows, about)
 
 
 def _regrets(best: Chosen, chosen: Chosen, metric: str) -> dict[tuple[str, str, int], float]:
@@ -82,11 +72,9 @@ def _random_regrets(best: Chosen, finished: Iterable[Finished], metric: str) -> 
 
 
 def _loss(best: Mapping[str, Any], other: Mapping[str, Any], metric: str) -> float:
-    """What `best` is better by on the test rows, in percentage points; NaN where a number is missing."""
-    first, second = as_float(best["test"].get(metric)), as_float(other["test"].get(metric))
-    if first is None or second is None:
-        return math.nan
-    return 100 * (first - second if METRICS[metric].greater_is_better else second - first)
+    """By how much `best` is better on the test rows, in percentage points; NaN where a number is missing."""
+    difference = score_of(best, metric) - score_of(other, metric)
+    return 100 * difference if METRICS[metric].greater_is_better else -100 * difference
 
 
 def _pick(regrets: _Regrets, dataset: str) -> list[float]:

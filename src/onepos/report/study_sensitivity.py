@@ -1,4 +1,4 @@
-"""How much a method's own parameters matter: the rays of a star, in which one is varied and the others stand still."""
+"""How much a method's own parameters matter: the rays of a star, in which one is varied and the others are fixed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from onepos.bench.results import StudyResults, primary_metric, score_of
 from onepos.bench.statistics import summarise
-from onepos.methods import make_method
 from onepos.metrics import METRICS
-from onepos.report.study_curves import ValuePanel
-from onepos.report.study_tables import Cell, StudyResults, StudyTable, primary_metric, summary_cell
-from onepos.report.tables import as_float
+from onepos.report.charts.panels import ValuePanel
+from onepos.report.study_cells import heading, summary_cell
+from onepos.report.tables import Cell, Table
 
 _DECADE = 10  # from the least to the greatest value, for a logarithmic axis
 _APART = 0.28  # of the length of the axis, how far from the first number a centre stands that is none
@@ -46,8 +46,8 @@ def find_rays(results: StudyResults) -> list[Ray]:
     metric = primary_metric(results.study)
     scores: dict[tuple[str, str, int], list[float]] = {}
     for run, result in results.finished:
-        score = None if result["diverged"] else as_float(result["test"].get(metric))
-        if score is not None:
+        score = score_of(result, metric)
+        if not result["diverged"] and not math.isnan(score):
             scores.setdefault((run.dataset, run.method, run.configuration), []).append(score)
     return [
         ray
@@ -75,7 +75,7 @@ def make_panel(ray: Ray) -> ValuePanel:
     return ValuePanel(title, [_text(value) for value in ray.values], places, is_log, curves, ray.centres, is_apart)
 
 
-def sensitivity_table(results: StudyResults, rays: Sequence[Ray]) -> StudyTable:
+def sensitivity_table(results: StudyResults, rays: Sequence[Ray]) -> Table:
     """Parameter and value × data set: the test score; floor and oracle below."""
     study, metric = results.study, primary_metric(results.study)
     rows = []
@@ -86,12 +86,12 @@ def sensitivity_table(results: StudyResults, rays: Sequence[Ray]) -> StudyTable:
     scores = results.scores(metric)
     for method in dict.fromkeys((study.floor, study.oracle)):
         cells = [summary_cell(scores[name][method], results.n_trials(name)) for name in study.datasets]
-        rows.append([results.heading(method), Cell(""), *cells])
+        rows.append([heading(results, method), Cell(""), *cells])
     about = (
         f"{METRICS[metric].title} on the test rows, mean ± standard deviation over the trials. One parameter is "
         "varied, all others stay at the centre of the star, which is marked. Nothing is chosen among the values."
     )
-    return StudyTable("sensitivity", "Sensitivity", ["Parameter", "Value", *study.datasets], rows, about)
+    return Table("sensitivity", "Sensitivity", ["Parameter", "Value", *study.datasets], rows, about)
 
 
 def _ray(
@@ -100,7 +100,7 @@ def _ray(
     star, study = results.study.star(method), results.study
     found: dict[str, list[tuple[Any, list[float], bool]]] = {}
     for dataset in study.datasets:
-        centre = (make_method(method).get_params() | study.fixed_parameters(dataset, method))[name]
+        centre = study.centre_value(dataset, method, name)
         found[dataset] = [
             (point.get(name, centre), scores.get((dataset, method, k), []), k == 0)
             for k, point in enumerate(star)

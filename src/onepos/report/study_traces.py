@@ -1,6 +1,6 @@
-"""Traces of a study: what class prior each method's predictions amount to, epoch by epoch, and how its own come near.
+"""Traces of a study, epoch by epoch: the class prior that each method predicts, and the error of its own estimate.
 
-The traces are those of the runs that count, averaged over the trials. Studies without them have nothing to show here.
+The traces are those of the runs that count, averaged over the trials. Studies without them have nothing here.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from crisp_paper.paper import paper_tables, paper_value
 
-from onepos.report.canvas import Floats
-from onepos.report.study_curves import EpochPanel, Names
-from onepos.report.study_facts import seconds_text
-from onepos.report.study_tables import Cell, StudyResults, StudyTable
-from onepos.report.tables import MISSING, as_float, decimal, percent
+from onepos.bench.results import StudyResults
+from onepos.report.charts.canvas import Floats
+from onepos.report.charts.panels import EpochPanel, Names
+from onepos.report.study_cells import heading
+from onepos.report.tables import MISSING, Cell, Table, as_float, decimal, percent, seconds_text
 
 _N_SHOWN = 3  # labels of a data set for which the study names none
 
@@ -83,38 +82,38 @@ def make_names(results: StudyResults, traces: Iterable[Traces]) -> Names:
     return Names(results.study.methods, results.study.floor, results.study.oracle, tuple(with_priors))
 
 
-def score_table(results: StudyResults, traces: Traces) -> StudyTable:
+def score_table(results: StudyResults, traces: Traces) -> Table:
     """Label and method × epoch: the mean score."""
     rows = []
     for label in traces.labels:
         rows.append([Cell("true prior"), Cell(str(label)), *[Cell(decimal(traces.true[label - 1]))] * traces.n_epochs])
         for method in [name for name in results.study.methods if name in traces.scores]:
             numbers = traces.scores[method][:, label - 1]
-            rows.append([results.heading(method), Cell(str(label)), *_cells(numbers, traces.n_epochs)])
+            rows.append([heading(results, method), Cell(str(label)), *_cells(numbers, traces.n_epochs)])
     about = (
         "Mean probability over the validation rows after so many epochs, the mean of the trials; labels are counted "
         "from one."
     )
     header = ["Method", "Label", *map(str, range(1, traces.n_epochs + 1))]
-    return StudyTable(f"predicted-priors-{traces.dataset}", traces.dataset, header, rows, about)
+    return Table(f"predicted-priors-{traces.dataset}", traces.dataset, header, rows, about)
 
 
-def error_table(results: StudyResults, traces: Sequence[Traces]) -> StudyTable:
+def error_table(results: StudyResults, traces: Sequence[Traces]) -> Table:
     """Method and data set × epoch: the error of the priors."""
     n_epochs = max(each.n_epochs for each in traces)
     rows = [
-        [results.heading(method), Cell(each.dataset), *_cells(each.errors[method], n_epochs)]
+        [heading(results, method), Cell(each.dataset), *_cells(each.errors[method], n_epochs)]
         for each in traces
         for method in results.study.methods
         if method in each.errors
     ]
     about = "Mean |π̂ − π| over the labels after so many epochs, the mean of the trials."
     header = ["Method", "Data set", *map(str, range(1, n_epochs + 1))]
-    return StudyTable("prior-convergence", "Convergence of π̂", header, rows, about)
+    return Table("prior-convergence", "Convergence of π̂", header, rows, about)
 
 
-def estimate_time_table(results: StudyResults, traces: Sequence[Traces]) -> StudyTable | None:
-    """Data set and method: time of the estimate and of an epoch, and what the paper prints."""
+def estimate_time_table(results: StudyResults, traces: Sequence[Traces]) -> Table | None:
+    """Data set and method: time of the estimate and of an epoch."""
     rows = []
     for each in traces:
         for method in each.estimating:
@@ -133,10 +132,10 @@ def estimate_time_table(results: StudyResults, traces: Sequence[Traces]) -> Stud
     about = (
         "Of methods that estimate after most epochs. Estimate: what follows the batches of an epoch, a pass over the "
         "training rows and the estimate; epoch: the whole of it, both in the median epoch. Training together makes the "
-        "batches cheaper, not the estimate, and so the share larger. Printed: the paper’s, which states no unit."
+        "batches cheaper, not the estimate, and so the share larger."
     )
     header = ["Data set", "Method", "Estimate", "Epoch", "Share", "Trained together"]
-    return StudyTable("estimate-time", "Time of the prior estimate", header, [*rows, *_printed_rows()], about)
+    return Table("estimate-time", "Time of the prior estimate", header, rows, about)
 
 
 def _traces(results: StudyResults, dataset: str, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Traces:
@@ -192,16 +191,3 @@ def _cells(numbers: Floats, length: int) -> list[Cell]:
 def _mean_of(timings: Iterable[Mapping[str, Any]], name: str) -> float | None:
     known = [value for value in (as_float(timing.get(name)) for timing in timings) if value is not None]
     return mean(known) if known else None
-
-
-def _printed_rows() -> list[list[Cell]]:
-    """The times the paper prints."""
-    rows = []
-    for table in paper_tables():
-        for method, row in table.rows.items() if table.metric == "prior_time" else ():
-            for dataset, estimate in row.items():
-                epoch = paper_value("epoch_time", dataset, method)
-                if epoch is not None:
-                    texts = [method, f"{estimate.mean:g}", f"{epoch.mean:g}", percent(estimate.mean / epoch.mean)]
-                    rows.append([Cell(dataset, mark="printed"), *map(Cell, [*texts, MISSING])])
-    return rows

@@ -6,14 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from crisp_paper.reproduction import write_reproduction
-
 from onepos.bench.store import Store, find_stores
 from onepos.files import write_atomically
 from onepos.report.study_page import write_report
 from onepos.report.tables import markdown_table
-
-_PUBLISHED, _FAIR, _BRIDGE = "as-published", "fair", "bridge-"
 
 
 def write_reports(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
@@ -21,8 +17,7 @@ def write_reports(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -
 
     Args:
         folder: Of `onepos bench run`, or a file of `onepos bench pack`; studies may be unfinished.
-        out: Where to write. The reports of several studies go into a folder each, beside `README.md`, which lists them,
-            and `reproduction.md` and `.html` where the studies that it takes are all there.
+        out: Where to write. The reports of several studies go into a folder each, beside `README.md`, which lists them.
 
     Returns:
         The files.
@@ -34,20 +29,12 @@ def write_reports(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -
     written = [file for name, store in stores.items() for file in write_report(store.folder, there / name)]
     if "." in stores:
         return written
-    if {_PUBLISHED, _FAIR} <= stores.keys():
-        bridges = [store.folder for name, store in stores.items() if name.startswith(_BRIDGE)]
-        written += write_reproduction(
-            stores[_PUBLISHED].folder, stores[_FAIR].folder, bridges, there / "reproduction.md"
-        )
-    return [*written, write_atomically(there / "README.md", _list(stores, there))]
+    return [*written, write_atomically(there / "README.md", _list(stores))]
 
 
-def _list(stores: Mapping[str, Store], there: Path) -> str:
+def _list(stores: Mapping[str, Store]) -> str:
     rows = []
     for name, store in stores.items():
         runs = store.study().runs()
         rows.append([f"[{name}]({name}/report.md)", f"{store.status(runs).done} of {len(runs)}"])
-    text = f"# Reports\n\n{markdown_table(rows, ['study', 'finished runs'])}\n"
-    if (there / "reproduction.md").exists():
-        text += "\n[Are the paper's tables reproduced?](reproduction.md)\n"
-    return text
+    return f"# Reports\n\n{markdown_table(rows, ['study', 'finished runs'])}\n"

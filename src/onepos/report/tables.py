@@ -1,17 +1,19 @@
-"""Tables as text: from a result to formatted strings, and from strings to Markdown, CSV and LaTeX.
+"""Cells and tables, numbers as text, and tables as Markdown, CSV and LaTeX."""
 
-A table is a header and rows of strings; positions in it are (row, column), counted from zero.
-"""
+from __future__ import annotations
 
 import csv
 import io
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-Result = Mapping[str, Any]
-Table = tuple[list[str], list[list[str]]]
+if TYPE_CHECKING:
+    from onepos.bench.statistics import Summary
+
 Position = tuple[int, int]
+"""Row and column of a cell, counted from zero."""
 
 UNKNOWN = "unknown"
 MISSING = "–"
@@ -28,22 +30,74 @@ _LATEX = {
 }
 
 
-class Cell(NamedTuple):
-    """One run's value of one metric.
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
 
     Attributes:
-        text: The value as shown.
-        share: Share of the floor-to-oracle distance that the run closes, where that is defined.
-        is_best: Whether no run but the oracle is better.
+        text: Its content.
+        mark: A word or number behind it: a rank, a role.
+        notes: Smaller lines below it, each with its tone: "better", "worse", "warning" or "" for none.
+        is_best: Whether to set it in bold.
+        tone: Of the text, as for the notes; also "unknown".
+        heat: From 0 to 1, how strongly the page shades it; None for not at all.
     """
 
     text: str
-    share: float | None
-    is_best: bool
+    mark: str = ""
+    notes: tuple[tuple[str, str], ...] = ()
+    is_best: bool = False
+    tone: str = ""
+    heat: float | None = None
+
+    def flat(self) -> str:
+        """All of it in one line; where there is no colour, better and worse are written out."""
+        notes = "; ".join(f"{text} {tone}" if tone in ("better", "worse") else text for text, tone in self.notes)
+        return self.text + (f" ({self.mark})" if self.mark else "") + (f" [{notes}]" if notes else "")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table.
+
+    Attributes:
+        name: Its identifier, in kebab case.
+        title: Its heading.
+        header: One text per column.
+        rows: The first cell of a row is its heading.
+        about: Sentences on how to read it.
+        is_prose: Whether the cells hold words that may be broken into lines.
+    """
+
+    name: str
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    about: str = ""
+    is_prose: bool = False
+
+    def texts(self) -> list[list[str]]:
+        """Each cell in one line."""
+        return [[cell.flat() for cell in row] for row in self.rows]
+
+    def markdown(self) -> str:
+        """The table in Markdown."""
+        return markdown_table(self.texts(), self.header, self._bold())
+
+    def latex(self) -> str:
+        """The table as a LaTeX tabular."""
+        return latex_table(self.texts(), self.header, self._bold())
+
+    def csv(self) -> str:
+        """The table as CSV."""
+        return csv_table(self.texts(), self.header)
+
+    def _bold(self) -> set[Position]:
+        return {(i, j) for i, row in enumerate(self.rows) for j, cell in enumerate(row) if cell.is_best}
 
 
 def as_float(value: Any) -> float | None:
-    """The value as a finite float, or None for what is not known (None, NaN, infinite)."""
+    """The value as a finite float, or None where it is not known (None, NaN, infinite)."""
     if value is None or not math.isfinite(value):
         return None
     return float(value)
@@ -61,6 +115,25 @@ def decimal(value: Any, digits: int = 3, missing: str = MISSING) -> str:
     return missing if number is None else f"{number:.{digits}f}".replace("-", "−")
 
 
+def plain(value: float, digits: int = 3) -> str:
+    """As `decimal`, but without the sign of a zero.
+
+    >>> plain(-0.0001)
+    '0.000'
+    """
+    return decimal(round(value, digits) + 0.0, digits)
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A difference with its sign.
+
+    >>> signed(-0.25), signed(0.25), signed(0.0001), signed(float("nan"))
+    ('−0.250', '+0.250', '0.000', '–')
+    """
+    text = plain(value, digits)
+    return f"+{text}" if round(value, digits) > 0 else text
+
+
 def percent(share: float) -> str:
     """A share as a whole percentage.
 
@@ -68,6 +141,37 @@ def percent(share: float) -> str:
     '84 %'
     """
     return f"{100 * share:.0f} %".replace("-", "−")
+
+
+def grouped(number: int) -> str:
+    """A whole number in groups of three digits, with spaces at which no line breaks."""
+    return f"{number:,}".replace(",", "\u00a0")
+
+
+def p_value(p: float) -> str:
+    """A p-value in four digits, or below which it lies; a half is rounded up, as in print.
+
+    >>> p_value(0.03125)
+    '0.0313'
+    """
+    if math.isnan(p):
+        return MISSING
+    return f"{p + 1e-9:.4f}" if p >= 0.0001 else "< 0.0001"
+
+
+def seconds_text(value: float) -> str:
+    """Seconds, or milliseconds below one."""
+    if value < 1:
+        return f"{1000 * value:.0f} ms"
+    return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
+
+
+def mean_and_std(summary: Summary, digits: int = 3) -> str:
+    """Mean ± std, the mean alone for a single trial."""
+    if not summary.n:
+        return MISSING
+    spread = "" if math.isnan(summary.std) else f" ± {summary.std:.{digits}f}"
+    return plain(summary.mean, digits) + spread
 
 
 def markdown_table(rows: Sequence[Sequence[str]], header: Sequence[str], bold: Collection[Position] = ()) -> str:
@@ -102,119 +206,6 @@ def latex_table(rows: Sequence[Sequence[str]], header: Sequence[str], bold: Coll
         cells = [rf"\textbf{{{text}}}" if (i, j) in bold else text for j, text in enumerate(cells)]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
-
-
-def metric_cells(result: Result) -> list[list[Cell]]:
-    """One list per metric, holding one cell per run.
-
-    The share compares a method with the first run whose role is "floor" and the first whose role is
-    "oracle"; it is left out where the floor is not worse than the oracle, since nothing is to be closed.
-    """
-    return [_metric_row(metric, result["runs"]) for metric in result["metrics"]]
-
-
-def metrics_table(result: Result) -> Table:
-    """One row per metric, one column per run; in brackets the share of the distance closed."""
-    runs = result["runs"]
-    rows = []
-    for metric, cells in zip(result["metrics"], metric_cells(result), strict=True):
-        texts = [c.text if c.share is None else f"{c.text} ({percent(c.share)})" for c in cells]
-        rows.append([metric_title(metric), *texts])
-    if any(as_float(run.get("seconds")) is not None for run in runs):
-        rows.append(["Training time (s)", *(decimal(run.get("seconds"), 1) for run in runs)])
-    return ["Metric", *map(run_title, runs)], rows
-
-
-def best_cells(result: Result) -> set[Position]:
-    """Positions in `metrics_table` of the best value of each metric, the oracle left out."""
-    table = metric_cells(result)
-    return {(i, j + 1) for i, cells in enumerate(table) for j, cell in enumerate(cells) if cell.is_best}
-
-
-def priors_table(result: Result) -> Table:
-    """One row per label: what was observed, what was estimated and, where known, what is true."""
-    priors = result.get("priors") or {"label": []}
-    n_labels = len(priors["label"])
-    counts, shares, estimated, lower, upper, true = (
-        column(priors, name, n_labels)
-        for name in ("n_positive", "observed_share", "estimated", "lower", "upper", "true")
-    )
-    has_truth = any(value is not None for value in true)
-    header = ["Label", "Observed positives", "Observed share", "Estimated prior", "Interval"]
-    header += [*(["True prior", "Error"] if has_truth else []), "Enough positives"]
-    rows = []
-    for j, label in enumerate(priors["label"]):
-        row = [str(label), decimal(counts[j], 0), decimal(shares[j]), decimal(estimated[j], missing=UNKNOWN)]
-        row.append(_interval(lower[j], upper[j]))
-        if has_truth:
-            row += [decimal(true[j]), _signed_error(estimated[j], true[j])]
-        rows.append([*row, reliability(result, j)])
-    return header, rows
-
-
-def reliability(result: Result, j: int) -> str:
-    """Whether the estimate for label j can be trusted: "yes", "no" or "unknown"."""
-    priors = result["priors"]
-    if column(priors, "estimated", j + 1)[j] is None:
-        return UNKNOWN
-    flags = priors.get("reliable")
-    return "yes" if flags is None or flags[j] else "no"
-
-
-def metric_title(metric: Mapping[str, Any]) -> str:
-    """The metric's title with an arrow for the direction that is better."""
-    return f"{metric['title']} {'↑' if metric['greater_is_better'] else '↓'}"
-
-
-def run_name(run: Mapping[str, Any]) -> str:
-    """The run's name without its role, should the name end with it."""
-    return str(run["name"]).removesuffix(f"({run.get('role')})").strip()
-
-
-def run_title(run: Mapping[str, Any]) -> str:
-    """The run's name, followed by its role in brackets for the oracle and the floor."""
-    role = run.get("role", "method")
-    return run_name(run) if role == "method" else f"{run_name(run)} ({role})"
-
-
-def _metric_row(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Cell]:
-    # With the sign turned, smaller is better for every metric.
-    sign = -1.0 if metric["greater_is_better"] else 1.0
-    scores = [as_float((run.get("scores") or {}).get(metric["name"])) for run in runs]
-    costs = [None if score is None else sign * score for score in scores]
-    roles = [run.get("role", "method") for run in runs]
-    floor, oracle = (_first(costs, roles, role) for role in ("floor", "oracle"))
-    contest = [cost for cost, role in zip(costs, roles, strict=True) if role != "oracle" and cost is not None]
-    # Equal as shown is equal: bold must not hint at a difference that the digits do not show.
-    best = decimal(sign * min(contest)) if len(contest) > 1 else None
-    cells = []
-    for score, cost, role in zip(scores, costs, roles, strict=True):
-        text = decimal(score)
-        share = _share_closed(cost, floor, oracle) if role == "method" else None
-        cells.append(Cell(text, share, role != "oracle" and text == best))
-    return cells
-
-
-def _first(costs: Sequence[float | None], roles: Sequence[str], role: str) -> float | None:
-    return next((cost for cost, name in zip(costs, roles, strict=True) if name == role), None)
-
-
-def _share_closed(cost: float | None, floor: float | None, oracle: float | None) -> float | None:
-    if cost is None or floor is None or oracle is None or floor <= oracle:
-        return None
-    return (floor - cost) / (floor - oracle)
-
-
-def _interval(lower: float | None, upper: float | None) -> str:
-    if lower is None or upper is None:
-        return UNKNOWN
-    return f"{decimal(lower)} to {decimal(upper)}"
-
-
-def _signed_error(estimated: float | None, true: float | None) -> str:
-    if estimated is None or true is None:
-        return MISSING
-    return f"{estimated - true:+.3f}".replace("-0.000", "+0.000").replace("-", "−")
 
 
 def _markdown_row(cells: Sequence[str], bold: Sequence[bool] | None = None) -> str:

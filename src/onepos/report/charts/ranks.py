@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from onepos.bench.statistics import Friedman
-from onepos.report.canvas import (
+from onepos.report.charts.canvas import (
     CARD,
     INK,
     MUTED,

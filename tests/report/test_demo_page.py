@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from onepos.report.page import picture_uri, render_demo
+from onepos.report.demo_page import image_uri, render_demo
 
 
 def test_the_page_needs_nothing_from_outside(result):
@@ -37,12 +37,12 @@ def test_every_name_is_escaped(result):
     assert "&lt;script&gt;alert" in html
 
 
-def test_the_best_value_is_bold_and_the_share_is_told(result):
+def test_the_best_value_is_bold_and_the_share_stands_below(result):
     result["metrics"] = result["metrics"][:1]
     for run, score in zip(result["runs"], (0.1, 0.5, 0.2, 0.3), strict=True):
         run["scores"] = {"ranking_loss": score}
     html = render_demo(result)
-    assert re.findall(r'<span class="best">(.*?)</span>', html) == ["0.200"]
+    assert re.findall(r'<td class="best "[^>]*>(\S*?)<', html) == ["0.200"]
     assert "75 %" in html
     assert "of the ranking loss gap to full labels closed by CRISP" in html
 
@@ -52,7 +52,7 @@ def test_a_method_worse_than_the_floor_is_called_so(result):
     result["runs"][2]["scores"] = {"ranking_loss": 0.9}
     html = render_demo(result)
     assert "closed by CRISP, worse than the floor" in html
-    assert '<span class="closed no">' in html
+    assert re.search(r'<span class="below worse">−\d+ %</span>', html)
 
 
 def test_unknown_priors_are_called_unknown(result):
@@ -76,10 +76,10 @@ def test_a_result_without_any_section_still_is_a_page():
     assert html.rstrip().endswith("</html>")
 
 
-def test_picture_is_the_png_of_its_pixels():
+def test_image_is_the_png_of_its_pixels():
     from PIL import Image
 
     pixels = np.linspace(-0.2, 1.2, 12).reshape(3, 4)
-    data = base64.b64decode(picture_uri(pixels.tolist()).removeprefix("data:image/png;base64,"))
+    data = base64.b64decode(image_uri(pixels.tolist()).removeprefix("data:image/png;base64,"))
     decoded = np.asarray(Image.open(io.BytesIO(data)))
     assert (decoded == (pixels.clip(0, 1) * 255).round()).all()

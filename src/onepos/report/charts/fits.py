@@ -1,4 +1,8 @@
-"""Charts: from a result to an SVG string, or to "" where the result has nothing to draw."""
+"""Charts of class priors and of training, from a plain result, or "" where it has nothing to draw.
+
+A result is a dictionary with `priors`, a column per key (label, n_positive, observed_share, estimated, lower, upper,
+reliable, true), and `runs`, each with its name, its role and its history by epoch (epoch, loss, validation, prior).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from onepos.report.canvas import (
+from onepos.report.charts.canvas import (
     CARD,
     INK,
     MUTED,
@@ -17,6 +21,7 @@ from onepos.report.canvas import (
     SERIES,
     WIDE,
     Floats,
+    Grid,
     add_axes,
     add_legend,
     label_ends,
@@ -25,11 +30,13 @@ from onepos.report.canvas import (
     scale_priors,
     shorten,
 )
-from onepos.report.tables import Result, as_float, column, run_title
+from onepos.report.tables import as_float, column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Result = Mapping[str, Any]
 
 MAX_CURVES = 12
 MAX_ROWS = 40
@@ -104,22 +111,32 @@ def training_curves(result: Result, width: int = WIDE) -> str:
     panels = [name for name in titles if any(_has_history(run, name) for run in runs)]
     if not panels:
         return ""
-    n_columns = len(panels) if width > NARROW else 1
     legend_columns = min(4, len(runs)) if width > NARROW else 1
     head = 18 + 22 * -(-len(runs) // legend_columns)
-    panel_width, panel_height = width / n_columns, 290
-    height = head + panel_height * (len(panels) // n_columns)
+    grid = Grid(len(panels), len(panels) if width > NARROW else 1, width, 290, (54, 44, 14, 34), head)
 
     def draw(figure: Figure) -> None:
-        for i, name in enumerate(panels):
-            left, top = panel_width * (i % n_columns), head + panel_height * (i // n_columns)
-            margins = (left + 54, height - top - panel_height + 44, width - left - panel_width + 14, top + 34)
-            axes = add_axes(figure, margins)
-            axes.set_title(titles[name], loc="left", fontsize=13, fontweight="bold", color=INK, pad=10)
-            _draw_history(axes, runs, name)
+        for k, name in enumerate(panels):
+            _draw_history(grid.add(figure, k, titles[name]), runs, name)
         add_legend(figure, legend_columns)
 
-    return render(draw, width, height, "training-curves", "Training loss and validation score per epoch")
+    return render(draw, width, grid.height, "training-curves", "Training loss and validation score per epoch")
+
+
+def has_curves(result: Result) -> bool:
+    """Whether `training_curves` has something to draw."""
+    return any(_has_history(run, name) for run in result.get("runs") or [] for name in ("loss", "validation"))
+
+
+def run_name(run: Mapping[str, Any]) -> str:
+    """The run's name without its role, should the name end with it."""
+    return str(run["name"]).removesuffix(f"({run.get('role')})").strip()
+
+
+def run_title(run: Mapping[str, Any]) -> str:
+    """The run's name, followed by its role in brackets for the oracle and the floor."""
+    role = run.get("role", "method")
+    return run_name(run) if role == "method" else f"{run_name(run)} ({role})"
 
 
 def prior_run(result: Result) -> Mapping[str, Any] | None:
@@ -161,14 +178,15 @@ def _draw_rows(figure: Figure, values: Mapping[str, Floats], reliable: NDArray[n
     axes.hlines(rows, lower, upper, color=SERIES[0], lw=2.2, alpha=0.55)
     axes.plot([], [], color=SERIES[0], lw=2.2, alpha=0.55, label="interval")
     axes.plot(share, rows, "d", color=MUTED, ms=6.5, label="observed share")
-    axes.plot(true, rows, "|", color=SERIES[1], ms=17, mew=3, label="true prior")
+    if np.isfinite(true).any():
+        axes.plot(true, rows, "|", color=SERIES[1], ms=17, mew=3, label="true prior")
     _dots(axes, estimated, rows, reliable[order], size=9)
     for row in rows[~np.isfinite(estimated)]:
         place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
         axes.text(0.99, row, "unknown", color=MUTED, fontstyle="italic", fontsize=12, **place)
     axes.set_yticks(rows, [names[j] for j in order], color=INK)
     axes.set_ylim(-0.7, len(names) - 0.3)
-    # A rare label's interval may reach up to 1; an arrow then says so, and the dots keep their room.
+    # A rare label's interval may reach up to 1; an arrow then marks it, and the dots stay apart.
     dots = np.concatenate([true, estimated, share])
     _, edge = scale_priors(axes, "x", np.concatenate([dots, upper.clip(max=1.4 * np.nanmax(dots, initial=0))]))
     beyond = rows[upper > edge]
@@ -193,7 +211,7 @@ def _draw_scatter(figure: Figure, values: Mapping[str, Floats], reliable: NDArra
     axes.set_xlabel("true prior" if has_truth else "observed share")
     axes.set_ylabel("estimated prior")
     if not drawn.all():
-        note = f"not shown: {int((~drawn).sum())} labels, unknown or zero"
+        note = f"left out: {int((~drawn).sum())} labels, unknown or zero"
         axes.text(0.98, 0.03, note, transform=axes.transAxes, ha="right", color=MUTED, fontsize=12)
     add_legend(figure, 3 if is_wide else 2)
 

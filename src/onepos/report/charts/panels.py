@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onepos.report.canvas import (
+from onepos.report.charts.canvas import (
     CARD,
     INK,
     MUTED,
@@ -16,7 +16,7 @@ from onepos.report.canvas import (
     SERIES,
     WIDE,
     Floats,
-    add_axes,
+    Grid,
     add_legend,
     label_ends,
     render,
@@ -73,10 +73,10 @@ class ValuePanel:
 
 @dataclass(frozen=True)
 class Names:
-    """Who is drawn how, the same in all panels.
+    """How each curve is drawn, the same in all panels.
 
     Attributes:
-        all: Everyone.
+        all: The names of all curves.
         floor: Drawn in grey.
         oracle: Drawn in the colour of text.
         bold: Drawn thick, and given the first hues.
@@ -101,15 +101,15 @@ def epoch_chart(panels: Sequence[EpochPanel], names: Names, name: str, title: st
     """Panels of curves by epoch, each with the names of its curves at their ends.
 
     Args:
-        panels: From left to right, three in a row where there is room.
+        panels: From left to right, three in a row where the width allows.
         names: How the curves are drawn.
         name: Class of the SVG element.
-        title: What a screen reader says.
+        title: What a screen reader reads out.
         width: In pixels.
     """
     n_curves = max(len(panel.curves) + (panel.truth is not None) for panel in panels)
     right = 22 + 7 * max(len(shorten(each, 12)) for each in (*names.all, _TRUTH))
-    grid = _Grid(len(panels), 3 if width > NARROW else 1, width, max(230, 80 + 16 * n_curves), (44, 42, right, 32))
+    grid = Grid(len(panels), 3 if width > NARROW else 1, width, max(230, 80 + 16 * n_curves), (44, 42, right, 32))
 
     def draw(figure: Figure) -> None:
         for k, panel in enumerate(panels):
@@ -122,12 +122,12 @@ def value_chart(panels: Sequence[ValuePanel], metric: str, width: int = WIDE) ->
     """Panels of scores by value, one curve per data set, with a band of a standard deviation to either side.
 
     The centre, which all panels share, is a hollow mark. A centre that is no number stands first, and a dotted line
-    carries it on to the others.
+    continues it to the others.
     """
     datasets = list(dict.fromkeys(name for panel in panels for name in panel.curves))
     in_a_row = max(1, min(len(datasets), (width - 60) // (50 + 8 * max(map(len, datasets)))))
     top = 14 + 20 * -(-len(datasets) // in_a_row)
-    grid = _Grid(len(panels), 2 if width > NARROW else 1, width, 290, (58, 34, 16, 34), top)
+    grid = Grid(len(panels), 2 if width > NARROW else 1, width, 290, (58, 34, 16, 34), top)
     numbers = np.concatenate(
         [
             curve[0] + sign * np.nan_to_num(curve[1])
@@ -149,48 +149,6 @@ def value_chart(panels: Sequence[ValuePanel], metric: str, width: int = WIDE) ->
         add_legend(figure, in_a_row)
 
     return render(draw, width, grid.height, "sensitivity", "Scores against the value of each parameter")
-
-
-class _Grid:
-    """Panels of equal size, row by row.
-
-    Args:
-        n_panels: How many.
-        n_columns: At most so many beside each other.
-        width: Of the whole, in pixels.
-        row_height: Of a panel with its margins.
-        margins: Of a panel: left, bottom, right, top.
-        top: Room above all panels.
-    """
-
-    def __init__(
-        self,
-        n_panels: int,
-        n_columns: int,
-        width: int,
-        row_height: int,
-        margins: tuple[float, float, float, float],
-        top: int = 0,
-    ) -> None:
-        self.n_columns = min(n_columns, n_panels)
-        self.width, self.row_height, self.margins, self.top = width, row_height, margins, top
-        self.height = top + row_height * -(-n_panels // self.n_columns)
-
-    def add(self, figure: Figure, k: int, title: str) -> Axes:
-        """The axes of panel k."""
-        row, column = divmod(k, self.n_columns)
-        left, bottom, right, top = self.margins
-        step = self.width / self.n_columns
-        below = self.height - self.top - (row + 1) * self.row_height
-        margins = (
-            column * step + left,
-            below + bottom,
-            self.width - (column + 1) * step + right,
-            self.top + row * self.row_height + top,
-        )
-        axes = add_axes(figure, margins)
-        axes.set_title(title, loc="left", fontsize=13, color=INK, fontweight="bold")
-        return axes
 
 
 def _draw_epochs(axes: Axes, panel: EpochPanel, names: Names) -> None:

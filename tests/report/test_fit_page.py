@@ -1,0 +1,166 @@
+"""The page of a fit, on an invented result."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from onepos.report import render_fit
+
+VOID = {"meta", "link", "br", "img"}
+
+
+def make_fit(n_labels=6, n_epochs=12):
+    names = [f"label {j}" for j in range(n_labels)]
+    prior = [0.5 / (j + 1) for j in range(n_labels)]
+    return {
+        "labels": names,
+        "observed": [round(400 * p) for p in prior],
+        "n_rows": 1200,
+        "class_prior": prior,
+        "class_prior_lower": [0.8 * p for p in prior],
+        "class_prior_upper": [1.3 * p for p in prior],
+        "reliable": [j < n_labels - 1 for j in range(n_labels)],
+        "thresholds": [0.5 - 0.01 * j for j in range(n_labels)],
+        "predicted_share": [1.05 * p for p in prior],
+        "method": "crisp-plus",
+        "parameters": {"lam": 1.0, "warmup": 2, "prior": "estimate"},
+        "history": {
+            "epoch": list(range(n_epochs)),
+            "loss": [0.7 * math.exp(-t / 5) for t in range(n_epochs)],
+            "validation": [0.8 - 0.3 * math.exp(-t / 4) for t in range(n_epochs)],
+        },
+        "validation_title": "Average precision",
+        "best_epoch": n_epochs - 2,
+        "seconds": 12.3,
+        "data": "items.csv",
+        "model": "my-model",
+        "created": "2026-11-15T10:00:00",
+        "versions": {"onepos": "0.1.0", "torch": "2.13.0"},
+        "warnings": ["label 5 has few positives."],
+    }
+
+
+class Content(HTMLParser):
+    """The tags in order and the texts of a page; fails where tags are not balanced."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.sections, self.texts = [], [], []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "section":
+            self.sections.append(dict(attrs)["id"])
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data.strip())
+
+
+def rows_of(html, section):
+    """The cells of the table of a section, as texts."""
+    part = html[html.index(f'<section id="{section}"') :]
+    body = part[part.index("<tbody>") : part.index("</tbody>")]
+    return [
+        [re.sub("<[^>]*>", "", cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row, re.DOTALL)]
+        for row in re.findall("<tr.*?</tr>", body, re.DOTALL)
+    ]
+
+
+def test_the_page_says_what_was_learnt_and_what_to_do_next():
+    html = render_fit(make_fit())
+    page = Content(html)
+    assert page.sections == ["labels", "priors", "training", "parameters", "next"]
+    assert rows_of(html, "labels")[0] == [
+        "label 0", "200", "0.167", "0.500", "0.400 to 0.650", "0.525", "0.500", "yes",
+    ]  # fmt: skip
+    assert rows_of(html, "labels")[-1][-1] == "no"
+    assert rows_of(html, "parameters") == [["lam", "1"], ["warmup", "2"], ["prior", "estimate"]]
+    text = " ".join(page.texts)
+    assert "The method crisp-plus was trained from 1\u00a0200 rows of items.csv to predict 6 labels." in text
+    assert "label 5 has few positives." in text
+    assert "onepos predict my-model NEW_ROWS --out predictions.csv" in text
+    assert "onepos evaluate my-model" in text
+    tiles = dict(
+        zip(re.findall("<strong>(.*?)</strong>", html), re.findall("</strong><span>(.*?)<", html), strict=True)
+    )
+    assert tiles["1\u00a0200"] == "training rows"
+    observed = sum(make_fit()["observed"]) / 1200
+    assert tiles[f"{observed:.2f}"] == "observed labels per row"
+    assert tiles[f"{sum(make_fit()['class_prior']):.2f}"].startswith("true labels per row")
+    assert "12.3 s" in tiles
+    assert "Made 2026-11-15 10:00:00 with onepos 0.1.0, torch 2.13.0." in text
+
+
+def test_the_charts_hold_the_labels_and_the_curves():
+    svgs = re.findall(r"<svg.*?</svg>", render_fit(make_fit()), re.DOTALL)
+    assert len(svgs) == 4, "two charts, each for a desk and for a phone"
+    priors, _, training, _ = (
+        ["".join(each.itertext()) for each in ElementTree.fromstring(svg).iter() if each.tag.endswith("}text")]
+        for svg in svgs
+    )
+    assert {"label 0", "label 5", "estimated", "observed share", "interval"} <= set(priors)
+    assert "true prior" not in priors, "a fit does not know it"
+    assert {"Training loss", "Average precision", "crisp-plus"} <= set(training)
+
+
+def test_the_page_needs_nothing_from_outside_and_follows_the_theme():
+    html = render_fit(make_fit())
+    assert "default-src 'none'" in html
+    assert "<script" not in html
+    assert not re.search(r"url\((?!#)", html)
+    assert all(each.startswith(("data:", "#")) for each in re.findall(r'(?:src|href)="([^"]*)"', html))
+    assert "prefers-color-scheme: dark" in html
+    assert "width=device-width" in html
+    assert "var(--ink" in html
+
+
+def test_the_page_is_the_same_after_json():
+    result = make_fit()
+    assert render_fit(json.loads(json.dumps(result))) == render_fit(result)
+
+
+def test_every_text_is_escaped():
+    bad = "<script>alert('1')</script>\"><img src=x onerror=alert(1)>"
+    result = make_fit() | {name: bad for name in ("title", "method", "data", "model", "validation_title")}
+    result["labels"][0] = bad
+    result |= {"parameters": {bad: bad}, "versions": {bad: bad}, "warnings": [bad]}
+    html = render_fit(result)
+    assert "<script" not in html
+    assert "<img src=x" not in html
+
+
+@pytest.mark.parametrize("missing", [key for key in make_fit() if key != "labels"])
+def test_what_is_missing_is_left_out(missing):
+    sections = Content(render_fit(make_fit() | {missing: None})).sections
+    gone = {"class_prior": "priors", "history": "training", "parameters": "parameters"}.get(missing)
+    assert gone not in sections
+    assert len(sections) == (5 if gone is None else 4)
+
+
+def test_labels_alone_are_a_page():
+    html = render_fit({"labels": ["only"]})
+    assert Content(html).sections == ["labels", "next"]
+    assert rows_of(html, "labels") == [["only", "–", "–", "unknown", "unknown", "unknown"]]
+
+
+def test_unknown_priors_and_one_threshold_for_all():
+    result = make_fit() | {"thresholds": 0.75, "class_prior": [None, math.nan, 0.1, 0.1, 0.1, 0.1]}
+    rows = rows_of(render_fit(result), "labels")
+    assert [row[3] for row in rows[:3]] == ["unknown", "unknown", "0.100"]
+    assert {row[-2] for row in rows} == {"0.750"}
+
+
+def test_a_page_of_many_labels():
+    html = render_fit(make_fit(n_labels=300))
+    assert len(rows_of(html, "labels")) == 300
+    assert "One dot per label" in html
