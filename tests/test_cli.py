@@ -144,7 +144,7 @@ class TestFitPredictEvaluate:
         fit = ("--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
         assert "1 of 40 show none, first row 7 (counted from 0)" in run("fit", "bare.csv", *fit)[2]
         assert run("fit", "bare.csv", *fit, "--positives", "any")[0] == 0
-        assert "inf.csv, line 9: features must be finite; column 'x' holds inf" in run("fit", "inf.csv", *fit)[2]
+        assert "inf.csv, line 9: every feature must be finite; column 'x' holds inf" in run("fit", "inf.csv", *fit)[2]
 
     def test_a_folder_is_no_place_for_a_table(self, run, table):
         run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")

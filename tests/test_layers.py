@@ -15,13 +15,14 @@ ROOT = Path(onepos.__file__).parent
 # A room may import from the rooms above it, and from its own.
 ROOMS = [
     {"files", "validation"},
+    {"labels"},
     {"datasets"},
     {"protocol", "metrics"},
     {"priors"},
     {"methods"},
     {"training"},
     {"images"},
-    {"labels", "estimator", "model_folder"},
+    {"estimator", "model_folder"},
     {"bench"},
     {"report"},
     {"cli", "__main__"},

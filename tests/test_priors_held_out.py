@@ -271,7 +271,7 @@ def test_tensors_serve(estimator):
         (lambda s: s, {"labelled": np.ones((20, 5))}, r"labelled must hold at least 2 rows with 6 labels.*\(20, 5\)"),
         (lambda s: s, {"labelled": np.full((20, 6), 2)}, "labelled must hold only 0 and 1; row 0, column 0 holds 2"),
         (lambda s: s, {"level": 1.0}, "level must lie strictly between 0 and 1; got 1.0"),
-        (lambda s: s, {"estimator": "braket"}, "estimator must be one of .* got 'braket'. Did you mean 'bracket'"),
+        (lambda s: s, {"estimator": "braket"}, "unknown estimator 'braket'; did you mean 'bracket'"),
         (lambda s: s, {"estimator": "bbe", "known_cardinality": 2}, "known_cardinality can not be used by .*'bbe'"),
         (
             lambda s: s,

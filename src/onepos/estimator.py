@@ -56,6 +56,7 @@ from onepos.training.loop import (
 )
 from onepos.training.runtime import choose_device, seeded
 from onepos.training.samples import Samples, as_samples, fit_scaling
+from onepos.validation import check_finite
 
 FloatArray = npt.NDArray[np.float64]
 Indicator = npt.NDArray[np.uint8]
@@ -482,7 +483,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         X = validate_data(
             self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
         )
-        _check_finite(X)
+        check_finite(X, "X")
         return X
 
 
@@ -495,21 +496,6 @@ def _as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:
 def _is_full(Y: Indicator) -> bool:
     """Whether these are all labels of their rows, as far as can be seen."""
     return bool((Y.sum(1) > 1).any())
-
-
-def _check_finite(X: Any) -> None:
-    values = X.data if hasattr(X, "indptr") else X
-    if np.isfinite(values.sum()):  # fast, and finite unless something is not (or the sum overflows)
-        return
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad) == 0:
-        return
-    if hasattr(X, "indptr"):
-        row, column = int(np.searchsorted(X.indptr, bad[0], side="right") - 1), int(X.indices[bad[0]])
-    else:
-        row, column = (int(k) for k in np.unravel_index(bad[0], X.shape))
-    found = "NaN" if np.isnan(values.ravel()[bad[0]]) else "inf"
-    raise ValueError(f"X must be finite; row {row}, column {column} holds {found}. Fill in or drop such values first.")
 
 
 def _warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any]) -> None:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from onepos.bench.grid import SAMPLERS, Axis
 from onepos.bench.study import Budget, PictureSettings, Selection, Study, parse_network
-from onepos.datasets.labels import suggest
 from onepos.images.networks import BACKBONES
 from onepos.methods import METHODS
 from onepos.metrics import METRICS
 from onepos.training.backbones import NETWORKS
 from onepos.training.selection import MAJORITY
+from onepos.validation import suggest
 
 STUDIES = Path(__file__).with_name("studies")
 

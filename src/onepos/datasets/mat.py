@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, check_indices, stack_rows, to_dense
+from onepos.datasets.dataset import Dataset, check_indices, stack_rows
 from onepos.datasets.files import check_file, naming
-from onepos.datasets.labels import suggest
 from onepos.datasets.mat5 import load_mat5
+from onepos.validation import suggest, to_dense
 
 # (features, labels) as the known collections call them; two pairs where train and test are kept apart.
 LAYOUTS = (

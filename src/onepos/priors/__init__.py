@@ -6,13 +6,13 @@ priors into decisions.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from onepos.priors.best_bin import best_bin_priors, check_parameters
 from onepos.priors.estimate import FloatArray, PriorEstimate
 from onepos.priors.held_out import HELD_OUT, count_near_ties, held_out_priors
 from onepos.priors.thresholds import make_thresholds, match_thresholds
+from onepos.validation import suggest
 
 __all__ = [
     "ESTIMATORS",
@@ -99,6 +99,4 @@ def estimate_priors(
 
 
 def _unknown(estimator: str) -> str:
-    close = get_close_matches(estimator, ESTIMATORS, n=1)
-    advice = f"Did you mean {close[0]!r}?" if close else "Leave it out to use 'bbe'."
-    return f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}. {advice}"
+    return f"unknown estimator {estimator!r}; {suggest(estimator, ESTIMATORS)}"

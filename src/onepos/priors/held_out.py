@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from onepos.priors.best_bin import best_bin_priors, find_positives, read_scores
 from onepos.priors.estimate import FloatArray, IntArray, PriorEstimate
-from onepos.protocol import check_indicator
+from onepos.validation import check_indicator
 
 # How κ̂ leans from the lower to the upper end of the bracket, on a logarithmic scale.
 _LEAN = 0.6

@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from onepos.images.networks.frozen_norm import freeze_batch_norm
 from onepos.images.networks.normalisation import IMAGENET, LITE, Normalisation
 from onepos.images.networks.resnet import resnet18, resnet34, resnet50, resnet101
 from onepos.images.networks.weights import load_weights
+from onepos.validation import suggest
 
 
 @dataclass(frozen=True)
@@ -149,9 +149,7 @@ def n_image_features(backbone: nn.Module, resolution: int, maps: bool = False) -
 def _find(name: str) -> ImageBackbone:
     if name in BACKBONES:
         return BACKBONES[name]
-    near = get_close_matches(str(name), BACKBONES, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(BACKBONES)}, or pass a torch module."
-    raise ValueError(f"unknown image backbone {name!r}; {hint}")
+    raise ValueError(f"unknown image backbone {name!r}; {suggest(name, BACKBONES)} A torch module is also accepted.")
 
 
 def _load_pretrained(backbone: nn.Module, entry: ImageBackbone | None) -> str:

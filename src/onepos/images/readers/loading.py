@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from onepos.datasets.labels import suggest
 from onepos.datasets.loading import data_root
 from onepos.images.readers.coco import read_coco
 from onepos.images.readers.cub import read_cub
@@ -15,6 +14,7 @@ from onepos.images.readers.image_dataset import ImageDataset
 from onepos.images.readers.nuswide import read_nuswide
 from onepos.images.readers.voc import read_voc
 from onepos.images.readers.voc_archive import read_voc_archive
+from onepos.validation import suggest
 
 
 def _read_small_voc(folder: Path) -> ImageDataset:
