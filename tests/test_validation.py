@@ -45,7 +45,7 @@ def changed(value):
         (pd.DataFrame(changed(7), columns=["a", "b", "c"]), "row 1, column 2 ('c') holds 7.0"),
         (np.array([["1", "0"]]), "row 0, column 0 holds '1'"),
         (np.array([[1, None]], dtype=object), "row 0, column 1 holds None"),
-        (pd.DataFrame({"a": pd.array([1, pd.NA], dtype="Int64")}), "row 1, column 0 ('a') holds <NA>"),
+        (pd.DataFrame({"a": pd.array([1, pd.NA], dtype="Int64")}), "row 1, column 0 ('a') holds nan"),
         (np.ones(3), "tags must be a 0/1 matrix (rows, labels); its shape is (3,)"),
     ],
 )
@@ -103,6 +103,7 @@ def test_the_closest_name_or_the_choice():
 
 
 def test_it_brings_neither_torch_nor_pandas():
-    code = "import sys, onepos.validation, onepos.labels; print([m for m in ('torch', 'pandas', 'sklearn') if m in sys.modules])"
+    heavy = "[name for name in ('torch', 'pandas', 'sklearn') if name in sys.modules]"
+    code = f"import sys, onepos.validation, onepos.labels; print({heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 Indicator: TypeAlias = npt.NDArray[np.uint8]
+Names: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 
 _NAMES_LISTED = 24
 
@@ -32,9 +33,7 @@ def to_dense(values: Any) -> npt.NDArray[Any]:
     return np.asarray(values)
 
 
-def check_indicator(
-    values: Any, name: str, *, columns: Sequence[Any] | None = None, allow_empty: bool = True
-) -> Indicator:
+def check_indicator(values: Any, name: str, *, columns: Names | None = None, allow_empty: bool = True) -> Indicator:
     """Return a 0/1 matrix as an array of uint8; an array that already is one is returned itself, not copied.
 
     Args:
@@ -65,7 +64,7 @@ def check_indicator(
     return array.astype(np.uint8)
 
 
-def not_binary(name: str, row: int, column: int, value: Any, columns: Sequence[Any] | None = None) -> ValueError:
+def not_binary(name: str, row: int, column: int, value: Any, columns: Names | None = None) -> ValueError:
     """The error about an entry of an indicator that is neither 0 nor 1."""
     label = "" if columns is None or len(columns) <= column else f" ({str(columns[column])!r})"
     found = repr(str(value)) if isinstance(value, str) else value
@@ -82,19 +81,16 @@ def _is_binary(value: Any) -> bool:
 def check_one_positive(indicator: Indicator, name: str = "y") -> None:
     """Raise a ValueError where a row of an indicator does not hold exactly one positive label."""
     counts = indicator.sum(axis=1, dtype=np.int64)
+    draw = "Keep one per row with draw_single_positive() (on the command line --draw uniform)"
     for is_wrong, found, remedy in (
-        (
-            counts > 1,
-            "several",
-            "Keep one per row with draw_single_positive() (on the command line --draw uniform)",
-        ),
+        (counts > 1, "several", draw),
         (counts == 0, "none", "Label these rows or remove them"),
     ):
         if is_wrong.any():
             raise ValueError(
                 f"{name} must hold exactly one positive label per row; {int(is_wrong.sum())} of {len(counts)} rows "
-                f"hold {found}, the first is row {int(is_wrong.argmax())} (counted from 0). {remedy}, or accept any number "
-                "with positives='any' (--positives any)."
+                f"hold {found}, the first is row {int(is_wrong.argmax())} (counted from 0). {remedy}, or accept any "
+                "number with positives='any' (--positives any)."
             )
 
 

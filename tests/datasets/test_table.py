@@ -165,8 +165,8 @@ KIND = {"label": "kind"}
         (
             ONE,
             {},
-            "t.csv needs either a label column (label, --label) or label columns (label_columns, --label-columns); none "
-            "given. Name one: its columns are a, b, kind",
+            "t.csv needs either a label column (label, --label) or label columns (label_columns, --label-columns); "
+            "none given. Name one: its columns are a, b, kind",
         ),
         (ONE, KIND | {"label_columns": "a"}, "--label-columns); both given."),
         (ONE, {"label": "knid"}, "t.csv has no column 'knid'; did you mean 'kind'?"),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onepos.cli.console import Advance, json_number, progress, show_json, show_number, show_table
-from onepos.cli.fitting import default_network, train_model, without_skipped
-from onepos.cli.inputs import as_inputs, check_folder, name_columns, observe, read_rows
+from onepos.cli.fitting import make_classifier, train_model, without_skipped
+from onepos.cli.inputs import as_inputs, check_output, observe, read_rows
 from onepos.cli.options import (
     Cache,
     DataArgument,
@@ -19,10 +19,12 @@ from onepos.cli.options import (
     Device,
     DrawFile,
     DrawHow,
+    DrawOptions,
     Drop,
     Epochs,
     Estimator,
     Image,
+    ImageOptions,
     Json,
     Label,
     LabelColumns,
@@ -30,11 +32,13 @@ from onepos.cli.options import (
     Network,
     Positives,
     Quiet,
+    RowOptions,
     Seed,
     Separator,
     Size,
     SkipBroken,
     SplitSeed,
+    TrainOptions,
     Weights,
     Workers,
 )
@@ -62,7 +66,7 @@ def priors(
     workers: Workers = 2,
     skip_broken: SkipBroken = False,
     cache: Cache = None,
-    epochs: Epochs = 20,
+    epochs: Epochs = None,
     estimator: Annotated[
         Estimator,
         typer.Option(
@@ -75,8 +79,8 @@ def priors(
     ] = None,
     delta: Annotated[float, typer.Option(help="bbe: probability with which an interval may miss.")] = 0.01,
     tau: Annotated[float, typer.Option(help="bbe: weight of the confidence term.")] = 0.01,
-    positives: Positives = "single",
-    device: Device = "auto",
+    positives: Positives = None,
+    device: Device = None,
     seed: Seed = 0,
     split_seed: SplitSeed = 0,
     data_root: DataRoot = None,
@@ -85,31 +89,19 @@ def priors(
     as_json: Json = False,
 ) -> None:
     """Estimate how common each label really is, with intervals, from one observed label per row."""
-    if out is not None:
-        check_folder(out)
+    check_output(out, quiet, as_json)
     is_held_out = estimator != Estimator.bbe
     if cardinality is not None and not is_held_out:
         raise ValueError("--cardinality is not for --estimator bbe, which was asked for. Add --estimator bracket.")
-    columns = name_columns(label, separator, label_columns, drop, image)
-    rows = read_rows(data, columns, data_root, split_seed)
-    observed = observe(rows, draw, draw_file, None, seed, positives)
+    rows = read_rows(data, RowOptions(label, separator, label_columns, image, drop, split_seed, data_root))
+    observed = observe(rows, DrawOptions(draw, draw_file), seed, positives or "single")
 
-    from onepos.estimator import SinglePositiveClassifier
     from onepos.priors import estimate_priors
 
-    model = SinglePositiveClassifier(
-        method,
-        network=network or default_network(rows),
-        weights=None if weights == "none" else weights,
-        image_size=size,
-        on_error="skip" if skip_broken else "raise",
-        workers=workers,
-        epochs=epochs,
-        positives=positives,
-        device=device,
-        random_state=seed,
-        cache=cache,
-    )
+    images = ImageOptions(workers, skip_broken, cache).parameters()
+    images |= {"weights": None if weights == "none" else weights, "image_size": size}
+    settings = TrainOptions(epochs=epochs, positives=positives, device=device).parameters()
+    model = make_classifier(rows, method, network, images, **settings, random_state=seed)
     level = 0.9 if is_held_out else 1 - delta
     if is_held_out:
         scores, observed = _ask_others(model, rows, observed, seed, quiet)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from onepos.cli.options import RowOptions
+    from onepos.datasets.table import Table
     from onepos.images.readers import ImageDataset
 
 PARTS = ("train", "val", "test")
@@ -21,39 +21,36 @@ def cut_part(data: str) -> tuple[str, str]:
     return (name, part) if part in PARTS and name and name not in LAYOUTS else (data, "")
 
 
-def is_of_pictures(name: str, image: str | None) -> bool:
-    """Whether this names pictures: a folder, an official layout, a picture, or a table with a column of paths."""
+def open_if_table(name: str, options: RowOptions) -> Table | None:
+    """The table of this name, which is opened once; None where this names no table."""
+    from onepos.datasets.table import TABLE_SUFFIXES, open_table
+
+    if not name.lower().endswith(TABLE_SUFFIXES) or Path(name).is_dir():
+        return None
+    label = options.label or (None if options.label_columns else "label")
+    return open_table(name, text=(options.image, label))
+
+
+def is_of_pictures(name: str, table: Table | None, image: str | None) -> bool:
+    """Whether this names images: a folder, an official layout, an image, or a table with a column of paths."""
     from onepos.images.readers.folders import SUFFIXES
 
     if name.partition(":")[0] in LAYOUTS and ":" in name:
         return True
-    return Path(name).is_dir() or name.lower().endswith(SUFFIXES) or _find_image_column(name, image) is not None
+    return Path(name).is_dir() or name.lower().endswith(SUFFIXES) or _find_image_column(table, image) is not None
 
 
-def _find_image_column(name: str, image: str | None) -> str | None:
-    """The column asked for, or `path` where its first cell is the path of a picture."""
+def _find_image_column(table: Table | None, image: str | None) -> str | None:
+    """The given column, or `path` where its first cell is the path of an image."""
     from onepos.images.readers.folders import SUFFIXES
 
-    if Path(name).suffix not in (".csv", ".tsv") or not Path(name).is_file():
-        return None
-    if image is not None:
-        return image
-    columns, first = _read_cells(name, 1)
-    cells = dict(zip(columns, first[0] if first else [], strict=False))
-    return "path" if cells.get("path", "").strip().lower().endswith(SUFFIXES) else None
+    if table is None or image is not None:
+        return None if table is None else image
+    first = str(table.frame["path"].iloc[0]) if "path" in table.frame.columns else ""
+    return "path" if first.strip().lower().endswith(SUFFIXES) else None
 
 
-def _read_cells(table: str, n_rows: int | None) -> tuple[list[str], list[list[str]]]:
-    """The header of a table and its first rows, or all."""
-    with open(table, encoding="utf-8-sig", newline="", errors="replace") as handle:
-        header = handle.readline()
-        handle.seek(0)
-        reader = csv.reader(handle, delimiter=next((mark for mark in "\t,;" if mark in header), ","))
-        columns = next(reader, [])
-        return columns, [row for row in islice(reader, n_rows) if row]
-
-
-def read_picture_rows(name: str, part: str, columns: dict[str, str | None], split_seed: int) -> ImageDataset:
+def read_picture_rows(name: str, part: str, options: RowOptions, table: Table | None) -> ImageDataset:
     """Labelled pictures, all or one part of the split they bring, or of a seeded one."""
     layout, _, folder = name.partition(":")
     if layout in LAYOUTS and folder:
@@ -62,11 +59,10 @@ def read_picture_rows(name: str, part: str, columns: dict[str, str | None], spli
         from onepos.images.readers import read_folders
 
         pictures = read_folders(name)
-    elif (image := _find_image_column(name, columns.get("image"))) is not None:
+    elif table is not None and (image := _find_image_column(table, options.image)) is not None:
         from onepos.images.readers import read_image_table
 
-        label = columns.get("label") or "label"
-        pictures = read_image_table(name, image=image, label=label, separator=columns.get("separator"))
+        pictures = read_image_table(table, image=image, label=options.label or "label", separator=options.separator)
     else:
         raise ValueError(
             f"labelled pictures come as a folder per class or a table of paths and labels; {name} is one picture. "
@@ -77,7 +73,7 @@ def read_picture_rows(name: str, part: str, columns: dict[str, str | None], spli
     if pictures.splits is None:
         from onepos.protocol import split
 
-        return pictures.take(split(pictures.Y, split_seed)._asdict()[part])
+        return pictures.take(split(pictures.Y, options.split_seed)._asdict()[part])
     if part not in pictures.splits:
         raise ValueError(f"{name} has the parts {', '.join(pictures.splits)}; there is no {part}. Name one of them.")
     return pictures.take(pictures.splits[part])
@@ -97,12 +93,13 @@ def _read_layout(layout: str, folder: str) -> ImageDataset:
     return with_published_protocol(read[layout](folder))
 
 
-def list_pictures(name: str, part: str, image: str | None, split_seed: int) -> list[str]:
+def list_pictures(name: str, part: str, options: RowOptions) -> list[str]:
     """The pictures to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
     from onepos.images.readers.folders import SUFFIXES
 
+    table = open_if_table(name, options)
     if part or name.partition(":")[0] in LAYOUTS:
-        return read_picture_rows(name, part, {"image": image}, split_seed).files
+        return read_picture_rows(name, part, options, table).files
     if Path(name).is_dir():
         found = sorted(path for path in Path(name).rglob("*") if path.name.lower().endswith(SUFFIXES))
         seen = [path for path in found if not any(step.startswith(".") for step in path.relative_to(name).parts)]
@@ -111,17 +108,14 @@ def list_pictures(name: str, part: str, image: str | None, split_seed: int) -> l
         return [str(path) for path in seen]
     if name.lower().endswith(SUFFIXES):
         return [name]
-    column = _find_image_column(name, image)
-    if column is None:
+    column = _find_image_column(table, options.image)
+    if table is None or column is None:
         raise ValueError(
             f"this model takes pictures: name a folder, a picture, or a table with a column of paths (--image); {name} "
             "is none of these."
         )
-    columns, rows = _read_cells(name, None)
-    if column not in columns:
-        raise ValueError(f"{name} has no column '{column}'; it has {', '.join(columns)}. Name one with --image.")
-    place = columns.index(column)
-    short = next((k for k, row in enumerate(rows) if len(row) <= place or not row[place].strip()), None)
-    if short is not None or not rows:
-        raise ValueError(f"{name} must hold a path in each row; row {short or 0} holds none. Correct the table.")
-    return [str(Path(name).parent / row[place].strip().replace("\\", "/")) for row in rows]
+    table.check_columns([column])
+    paths = [str(path).strip().replace("\\", "/") for path in table.frame[column].fillna("")]
+    if "" in paths:
+        raise ValueError(f"{name} must hold a path in each row; row {paths.index('')} holds none. Correct the table.")
+    return [str(Path(name).parent / path) for path in paths]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -82,7 +82,13 @@ class Table:
     delimiter: str
 
     def to_dataset(
-        self, *, label: str | None = None, separator: str | None = None, label_columns: Names = None, drop: Names = None
+        self,
+        *,
+        label: str | None = None,
+        separator: str | None = None,
+        label_columns: Names = None,
+        drop: Names = None,
+        features: Sequence[str] | None = None,
     ) -> Dataset:
         """Labels from one column or from 0/1 columns, numeric features from all others.
 
@@ -94,6 +100,7 @@ class Table:
             label_columns: 0/1 columns, one per label, in the order of the table: a name, a pattern such as "label_*",
                 or a list of both.
             drop: Columns to leave out: a name, a pattern, or a list of both.
+            features: The only columns to take as features, where the table has all of them.
         """
         if (label is None) == (label_columns is None):
             raise ValueError(
@@ -106,14 +113,16 @@ class Table:
             if label is not None:
                 self.check_columns([label], frame.columns)
             names = self._match(label_columns) if label is None else [label]
-            features = frame.drop(columns=names)
-            X = self._to_features(features)
+            inputs = frame.drop(columns=names)
+            if features is not None and set(features) <= set(inputs.columns):
+                inputs = inputs[list(features)]
+            X = self._to_features(inputs)
             if label is not None:
                 Y, label_names = binarize(_label_cells(frame[label]), separator)
             else:
                 Y, label_names = self._to_indicator(frame[names]), tuple(names)
             name = strip_suffix(self.path)
-            return Dataset(name, X, Y, label_names, tuple(features.columns), source=self.path.name)
+            return Dataset(name, X, Y, label_names, tuple(inputs.columns), source=self.path.name)
 
     def to_features(
         self, columns: Sequence[str] | None = None, drop: Names = None
@@ -126,7 +135,7 @@ class Table:
                 frame = frame[list(columns)]
             return check_features(self._to_features(frame)), tuple(frame.columns)
 
-    def check_columns(self, wanted: Sequence[str], present: Sequence[str] | None = None) -> None:
+    def check_columns(self, wanted: Sequence[str], present: Iterable[str] | None = None) -> None:
         """Raise a ValueError where a column is missing."""
         known = list(self.frame.columns if present is None else present)
         missing = next((name for name in wanted if name not in set(known)), None)
