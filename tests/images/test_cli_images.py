@@ -76,7 +76,8 @@ def test_from_a_folder_of_photos_to_labels(onepos, fit, small, photos):
     code, out, err = fit()
     assert code == 0, err
     assert "computing features, picture: 36/36" in err
-    assert [line.split()[:2] for line in out.splitlines()[1:4]] == [[label, "12"] for label in LABELS]
+    assert "read photos/: 36 images, 3 labels, 1.00 observed labels per image" in out
+    assert [line.split()[:2] for line in out.splitlines()[3:6]] == [[label, "12"] for label in LABELS]
     facts = json.loads((photos / "onepos-model" / "model.json").read_text())
     assert facts["parameters"]["network"] == "efficientnet-lite0"
     assert facts["pictures"]["size"] == 24
@@ -84,13 +85,13 @@ def test_from_a_folder_of_photos_to_labels(onepos, fit, small, photos):
 
     Image.open(photos / "photos/cat/03.jpg").save(photos / "one.png")
     code, out, err = onepos("predict", "onepos-model", "one.png", "--workers", 0)
-    assert (code, out.split(",")[0]) == (0, "1 pictures")
+    assert (code, out.split(",")[0]) == (0, "1 images")
     (photos / "photos" / ".thumbs").mkdir()
     (photos / "photos" / ".thumbs" / "x.jpg").write_text("hidden")
     (photos / "photos" / "loose.jpg").write_bytes((photos / "photos/dog/00.jpg").read_bytes())  # no class needed here
     code, out, err = onepos("predict", "onepos-model", "photos", "--workers", 1, "--out", "p.csv")
     assert code == 0, err
-    assert "37 pictures, " in out
+    assert "37 images, " in out
     table = pd.read_csv(photos / "p.csv")
     assert table.columns.tolist() == ["file", "predicted", *LABELS]
     assert table.file.tolist() == sorted(table.file)
@@ -108,12 +109,12 @@ def test_tables_parts_and_evaluation(onepos, fit, photos):
     full = ("full.csv", "--image", "file", "--label", "tags", "--separator", "|", "--workers", 0)
     code, out, err = onepos("evaluate", "model", *full)
     assert code == 0, err
-    assert "9 pictures, 3 labels" in out
-    assert "Each picture shows one label" not in out
+    assert "9 images, 3 labels" in out
+    assert "Every image holds at most one label" not in out
     scores = json.loads(onepos("evaluate", "model", *full, "--json")[1])
     assert scores["n_rows"] == 9
     assert scores["scores"]["average_precision"] > 0.7
-    assert "Each picture shows one label" in onepos("evaluate", "model", "photos/", "--workers", 0)[1]
+    assert "Every image holds at most one label" in onepos("evaluate", "model", "photos/", "--workers", 0)[1]
     assert "36" in onepos("data", "info", "photos/")[1]
 
 
@@ -134,17 +135,18 @@ def test_an_official_layout(onepos, photos, fit, monkeypatch):
     """With the parts and the single positives of the published benchmark."""
     import onepos.images.readers as readers
     from onepos.cli.inputs import read_rows
+    from onepos.cli.options import RowOptions
 
     assert fit("photos", "--out", "model")[0] == 0
     pictures = readers.read_folders(photos / "photos")
     parts = {"train": np.arange(0, 36, 2), "test": np.arange(1, 36, 2)}
     more = {"splits": parts, "observed": None}
     monkeypatch.setattr(readers, "read_voc", lambda folder: type(pictures)(**vars(pictures) | more))
-    train = read_rows("voc:any where:train", {}, None, 0)
+    train = read_rows("voc:any where:train", RowOptions())
     assert train.n_samples == 14  # four fifths of 18
     assert (train.observed.sum(1) == 1).all()
     assert json.loads(onepos("evaluate", "model", "voc:anywhere:test", "--json")[1])["n_rows"] == 18
-    assert onepos("predict", "model", "voc:anywhere")[1].startswith("36 pictures")
+    assert onepos("predict", "model", "voc:anywhere")[1].startswith("36 images")
 
 
 def test_broken_pictures(onepos, fit, photos):
@@ -158,11 +160,11 @@ def test_broken_pictures(onepos, fit, photos):
     code, out, err = fit("photos/", "--skip-broken")
     assert code == 0
     assert "warning: 2 of 36 pictures are not readable and left out: photos/cat/05.jpg, photos/dog/07.jpg." in err
-    assert [line.split()[1] for line in out.splitlines()[1:4]] == ["12", "11", "11"]
+    assert [line.split()[1] for line in out.splitlines()[3:6]] == ["12", "11", "11"]
     assert onepos("predict", "onepos-model", "photos/")[0] == 2
     code, out, _ = onepos("predict", "onepos-model", "photos/", "--skip-broken")
     assert code == 0
-    assert out.startswith("34 pictures")
+    assert out.startswith("34 images")
     table = pd.read_csv("predictions.csv").set_index("file")
     assert len(table) == 36
     assert table.loc["photos/cat/05.jpg"].isna().all()
@@ -270,7 +272,7 @@ class TestSentences:
         self.refused(onepos, "empty must hold pictures (.jpg", "predict", "model", "empty")
         self.refused(onepos, "this model takes pictures: name a folder", "predict", "model", "digit-scenes")
         self.refused(onepos, "full.csv has no column 'path'", "predict", "model", "full.csv", "--image", "path")
-        (photos / "gap.csv").write_text("path\nphotos/cat/00.jpg\n  \n")
+        (photos / "gap.csv").write_text("path,n\nphotos/cat/00.jpg,1\n  ,2\n")
         self.refused(onepos, "gap.csv must hold a path in each row; row 1 holds none", "predict", "model", "gap.csv")
         pd.DataFrame({"x": [1.5, 2.5], "label": ["cat", "dog"]}).to_csv(photos / "rows.csv", index=False)
         self.refused(onepos, "fitted to pictures: X must be paths", "evaluate", "model", "rows.csv", "--label", "label")

@@ -85,6 +85,8 @@ def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any, s
     import platform
     from importlib.metadata import version
 
+    from onepos import __version__
+
     interval = model.class_prior_interval_
     return {
         "label": [str(name) for name in model.classes_],
@@ -101,8 +103,8 @@ def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any, s
         "n_rows": len(observed),
         "n_features": getattr(model, "n_features_in_", None),
         "seconds": seconds,
-        "versions": {"python": platform.python_version()}
-        | {package: version(package) for package in ("onepos", "torch", "numpy", "scikit-learn")},
+        "versions": {"onepos": __version__, "python": platform.python_version()}
+        | {package: version(package) for package in ("torch", "numpy", "scikit-learn")},
     }
 
 
