@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.cli.console import json_number, progress, show_json, show_number, show_table
+from onepos.cli.console import json_number, progress, show_number, show_table
 from onepos.cli.inputs import as_inputs, spread_labels
 
 if TYPE_CHECKING:
@@ -116,24 +116,37 @@ def write_fit_report(path: Path, summary: dict[str, Any]) -> None:
     write_atomically(path, render_fit(summary))
 
 
-def show_fit(
-    model: SinglePositiveClassifier, summary: dict[str, Any], out: Path, report: Path | None, quiet: bool, as_json: bool
-) -> None:
-    """Print the labels, the epoch that was kept, where the model is, and the next command."""
+def shorten(summary: dict[str, Any], out: Path) -> dict[str, Any]:
+    """What `--json` prints of a fit."""
     best = summary["best_epoch"]
-    score = summary["validation"][best] if summary["validation"] else None
-    if as_json:
-        prior = dict(zip(summary["label"], summary["prior"], strict=True))
-        found = {"model": str(out), "best_epoch": best, "validation": score, "loss": summary["loss"][-1]}
-        show_json(found | {"class_prior": prior})
-    elif not quiet:
-        _show_labels(summary, out)
-        epoch = f"epoch {best + 1} of {len(summary['loss'])}"
-        if score is None:
-            print(f"\nkept {epoch}, the last one: without --validation nothing tells which epoch is best")
-        else:
-            print(f"\nkept {epoch}: it has the best score on the validation rows, {score:.4f}")
-        _show_places(model, out, report)
+    return {
+        "model": str(out),
+        "best_epoch": best,
+        "validation": summary["validation"][best] if summary["validation"] else None,
+        "loss": summary["loss"][-1],
+        "class_prior": dict(zip(summary["label"], summary["prior"], strict=True)),
+    }
+
+
+def show_fit(model: SinglePositiveClassifier, summary: dict[str, Any], out: Path, report: Path | None) -> None:
+    """Print the labels, the epoch that was kept, where the model is, and the next command."""
+    _show_labels(summary, out)
+    best = summary["best_epoch"]
+    epoch = f"epoch {best + 1} of {len(summary['loss'])}"
+    if summary["validation"]:
+        print(f"\nkept {epoch}: it has the best score on the validation rows, {summary['validation'][best]:.4f}")
+    else:
+        print(f"\nkept {epoch}, the last one: without --validation nothing tells which epoch is best")
+    print(f"model: {out}")
+    n_held = getattr(model.network_, "n_rows_held", 0)
+    if n_held:
+        print(
+            f"The model folder also holds the {n_held} training rows (in half precision): its ensemble compares new "
+            "rows with them. --set ensemble_weight=0 leaves them out."
+        )
+    if report is not None:
+        print(f"report: {report}")
+    print(f"next: onepos predict {out} {'FOLDER' if model.pictures_ is not None else 'NEW_ROWS.csv'}")
 
 
 def _show_labels(summary: dict[str, Any], out: Path) -> None:
@@ -146,16 +159,3 @@ def _show_labels(summary: dict[str, Any], out: Path) -> None:
     show_table(["label", "observed rows", "share", "lower", "upper"], rows[:_LABELS_SHOWN], title=title)
     if len(rows) > _LABELS_SHOWN:
         print(f"… and {len(rows) - _LABELS_SHOWN} more labels, in {out}/model.json")
-
-
-def _show_places(model: SinglePositiveClassifier, out: Path, report: Path | None) -> None:
-    print(f"model: {out}")
-    n_held = getattr(model.network_, "n_rows_held", 0)
-    if n_held:
-        print(
-            f"The model folder also holds the {n_held} training rows (in half precision): its ensemble compares new "
-            "rows with them. --set ensemble_weight=0 leaves them out."
-        )
-    if report is not None:
-        print(f"report: {report}")
-    print(f"next: onepos predict {out} {'FOLDER' if model.pictures_ is not None else 'NEW_ROWS.csv'}")

@@ -13,6 +13,7 @@ from onepos.cli.console import progress, show_json, show_number, show_table
 from onepos.cli.fitting import (
     describe_rows,
     make_classifier,
+    shorten,
     show_fit,
     summarize_fit,
     train_model,
@@ -116,8 +117,6 @@ def fit(
     rows = read_rows(data, row_options)
     held_out = None if validation is None else read_rows(validation, row_options)
     observed = observe(rows, draw_options, seed, settings.get("positives", "single"))
-    if not quiet and not as_json:
-        print(describe_rows(data, rows, observed))
 
     from onepos.bench.recipes import Recipe, check_recipe, find_recipe
     from onepos.methods import make_method
@@ -138,7 +137,11 @@ def fit(
     summary = summarize_fit(model, method, without_skipped(observed, model), time.perf_counter() - started)
     if report is not None:
         write_fit_report(report, summary)
-    show_fit(model, summary, out, report, quiet, as_json)
+    if as_json:
+        show_json(shorten(summary, out))
+    elif not quiet:
+        print(describe_rows(data, rows, observed))
+        show_fit(model, summary, out, report)
 
 
 @grouped
