@@ -54,7 +54,7 @@ class TestFitPredictEvaluate:
             assert listed[label][0] == str(count)
             share, lower, upper = map(float, listed[label][1:])
             assert lower <= share <= upper
-        assert "kept epoch 4 of 4, the last one: without --validation nothing tells which epoch is best" in out
+        assert "kept epoch 4 of 4, the last one: only --validation rows can tell which epoch is best" in out
         assert "The model folder also holds the 300 training rows (in half precision)" in out
         assert "\nmodel: model\n" in out
         assert out.endswith("\nnext: onepos predict model NEW_ROWS.csv\n")

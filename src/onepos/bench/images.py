@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from onepos.bench.study import PUBLISHED_DRAW, PictureSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.datasets.dataset import Labels
-from onepos.datasets.scenes import as_pictures
+from onepos.datasets.scenes import as_images
 from onepos.images import ImageFiles, ImageTensors, pack_images, with_published_protocol
 from onepos.images.inputs import run_network
 from onepos.images.networks import BACKBONES, make_image_backbone, n_image_features
@@ -57,7 +57,7 @@ def _samples(part: Dataset | ImageDataset, run: Run, settings: PictureSettings) 
                 f"the size of the pictures must be a multiple of that of {part.name}, {height} pixels; it is "
                 f"{settings.size}. Change pictures.size of the study."
             )
-        return ImageTensors(as_pictures(part, settings.size // height), normalisation)
+        return ImageTensors(as_images(part, settings.size // height), normalisation)
     files = ImageFiles(part.files, settings.size, normalisation=normalisation)
     if len(files) * files.n_features > _IN_MEMORY:
         return files

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
 
-_LABELS_SHOWN = 30
+_LABELS_LISTED = 30
 
 
 def make_classifier(
@@ -136,7 +136,7 @@ def show_fit(model: SinglePositiveClassifier, summary: dict[str, Any], out: Path
     if summary["validation"]:
         print(f"\nkept {epoch}: it has the best score on the validation rows, {summary['validation'][best]:.4f}")
     else:
-        print(f"\nkept {epoch}, the last one: without --validation nothing tells which epoch is best")
+        print(f"\nkept {epoch}, the last one: only --validation rows can tell which epoch is best")
     print(f"model: {out}")
     n_held = getattr(model.network_, "n_rows_held", 0)
     if n_held:
@@ -156,6 +156,6 @@ def _show_labels(summary: dict[str, Any], out: Path) -> None:
         for label, count, *numbers in zip(*columns, strict=True)
     ]
     title = f"trained {summary['method']} on {summary['n_rows']} rows; share = estimated share of rows with the label"
-    show_table(["label", "observed rows", "share", "lower", "upper"], rows[:_LABELS_SHOWN], title=title)
-    if len(rows) > _LABELS_SHOWN:
-        print(f"… and {len(rows) - _LABELS_SHOWN} more labels, in {out}/model.json")
+    show_table(["label", "observed rows", "share", "lower", "upper"], rows[:_LABELS_LISTED], title=title)
+    if len(rows) > _LABELS_LISTED:
+        print(f"… and {len(rows) - _LABELS_LISTED} more labels, in {out}/model.json")

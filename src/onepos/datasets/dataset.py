@@ -149,7 +149,7 @@ class Dataset(LabelledRows):
         observed: The single-positive draw shipped with the data, (n, c), a subset of Y.
 
     Raises:
-        ValueError: When one of the statements above does not hold; the text says where.
+        ValueError: When one of the statements above does not hold; the message names the place.
     """
 
     name: str

@@ -1,4 +1,7 @@
-"""Getting data sets: from their publishers, or from files the user already has."""
+"""Getting data sets: from their publishers, or from files the user already has.
+
+An interrupted download continues where it stopped, by ranges of bytes; pooch, the usual library, begins again.
+"""
 
 import hashlib
 import http.client

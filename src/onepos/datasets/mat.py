@@ -43,7 +43,7 @@ def read_mat(
         path: `.mat` file.
         features: Variable that holds the features, when it is none of the above.
         labels: Variable that holds the labels.
-        orientation: "rows" or "columns" says whether a sample is a row or a column of the labels; "auto"
+        orientation: "rows" or "columns": whether a sample is a row or a column of the labels; "auto"
             takes the one that fits the features.
     """
     if orientation not in ("auto", "rows", "columns"):
