@@ -251,7 +251,7 @@ def test_digit_scenes_as_images():
     assert pictures.dtype == np.uint8
     np.testing.assert_allclose(pictures[:, ::2, 1::2, 1].reshape(20, -1) / 255, scenes.X, atol=0.51 / 255)
     assert ImageTensors(pictures, UNIT).rows(torch.arange(2)).shape == (2, 3, 32, 32)
-    with pytest.raises(ValueError, match="the rows must be grey pictures"):
+    with pytest.raises(ValueError, match="the rows must be grey images"):
         as_images(type(scenes)("flat", scenes.X, scenes.Y, scenes.label_names))
 
 
