@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
 import time
+from types import ModuleType
+from typing import get_type_hints
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from onepos.cli.inputs import read_rows
+from onepos.cli.options import RowOptions
 from onepos.datasets import load_dataset, write_npz
 
 
@@ -41,10 +45,19 @@ class TestFitPredictEvaluate:
     def test_from_a_csv_to_predictions(self, run, table):
         code, out, _ = run("fit", "single.csv", "--label", "tag", "--epochs", 4, "--out", "model")
         assert code == 0
-        assert "kept epoch 4 of 4" in out
-        n_rows = len(pd.read_csv(table / "single.csv"))
-        assert f"model: model, with {n_rows} training rows, which it asks about new ones" in out
-        assert "eight" in out
+        assert "read single.csv: 300 rows, 32 features, 10 labels, 1.00 observed labels per row" in out
+        assert "trained crisp-plus on 300 rows; share = estimated share of rows with the label" in out
+        observed = pd.read_csv(table / "single.csv").tag.value_counts()
+        listed = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.split()[:1] > ["a"]}
+        assert listed["label"] == ["observed", "rows", "share", "lower", "upper"]
+        for label, count in observed.items():
+            assert listed[label][0] == str(count)
+            share, lower, upper = map(float, listed[label][1:])
+            assert lower <= share <= upper
+        assert "kept epoch 4 of 4, the last one: only --validation rows can tell which epoch is best" in out
+        assert "The model folder also holds the 300 training rows (in half precision)" in out
+        assert "\nmodel: model\n" in out
+        assert out.endswith("\nnext: onepos predict model NEW_ROWS.csv\n")
         code, out, _ = run("predict", "model", "new.csv")
         assert code == 0
         assert "7 rows" in out
@@ -105,7 +118,7 @@ class TestFitPredictEvaluate:
         )
         found = {}
         assert (
-            "what stands behind own.npz: must be one of train, val, test; it is 'tset'"
+            "the part after own.npz: must be one of train, val, test; it is 'tset'"
             in run("data", "info", "own.npz:tset")[2]
         )
         run("fit", "own.npz:train", "--draw", "uniform", "--epochs", 1, "--method", "an", "--quiet")
@@ -115,7 +128,7 @@ class TestFitPredictEvaluate:
         assert "there is no file none.npz" in run("predict", "onepos-model", "none.npz:test")[2]
         for part in ("train", "val", "test"):
             assert run("data", "info", f"own.npz:{part}")[0] == 0
-            found[part] = read_rows(str(tmp_path / f"own.npz:{part}"), {}, None, 0).X
+            found[part] = read_rows(str(tmp_path / f"own.npz:{part}"), RowOptions()).X
         assert [len(found[part]) for part in found] == [45, 5, 50]
         np.testing.assert_array_equal(found["test"], scenes.X[50:])
         both = np.concatenate([found["train"], found["val"]])
@@ -126,9 +139,9 @@ class TestFitPredictEvaluate:
         fit = ("fit", "lists.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
         code, _, err = run(*fit)
         assert code == 0
-        assert "warning: 'a;b' is taken for one label." in err
+        assert "warning: 'a;b' is read as one label." in err
         assert "add --separator ';'" in err
-        assert "taken for one label" not in run(*fit, "--separator", ";", "--positives", "any")[2]
+        assert "read as one label" not in run(*fit, "--separator", ";", "--positives", "any")[2]
 
     def test_a_measurement_as_label_brings_a_hint(self, run, tmp_path):
         rows = pd.DataFrame({"x": range(60), "y": np.linspace(0, 1, 60), "level": np.arange(60) % 3 + 0.5})
@@ -142,9 +155,9 @@ class TestFitPredictEvaluate:
         rows.assign(tag=rows.tag.where(rows.x != 7)).to_csv(tmp_path / "bare.csv", index=False)
         rows.assign(x=rows.x.where(rows.x != 7, np.inf)).to_csv(tmp_path / "inf.csv", index=False)
         fit = ("--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
-        assert "1 of 40 show none, first row 7 (counted from 0)" in run("fit", "bare.csv", *fit)[2]
+        assert "1 of 40 rows hold none, the first is row 7 (counted from 0)" in run("fit", "bare.csv", *fit)[2]
         assert run("fit", "bare.csv", *fit, "--positives", "any")[0] == 0
-        assert "inf.csv, line 9: features must be finite; column 'x' holds inf" in run("fit", "inf.csv", *fit)[2]
+        assert "inf.csv, line 9: every feature must be finite; column 'x' holds inf" in run("fit", "inf.csv", *fit)[2]
 
     def test_a_folder_is_no_place_for_a_table(self, run, table):
         run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
@@ -189,7 +202,7 @@ class TestFitPredictEvaluate:
         few.assign(tag="eleven").to_csv(table / "few.csv", index=False)
         code, _, err = run("evaluate", "onepos-model", "few.csv", "--label", "tag")
         assert code == 2
-        assert "every label must be one the model knows; few holds 'eleven'" in err
+        assert "every label must be one the model was fitted with; few holds 'eleven': did you mean 'seven'?" in err
 
     def test_columns_go_by_name(self, run, table):
         """Another order, columns too many, a part of the file: the model finds its own columns."""
@@ -246,7 +259,7 @@ class TestFitPredictEvaluate:
         monkeypatch.setattr(training, "save_checkpoint", stop_at_two)
         code, _, err = run(*fit, "--out", "first")
         assert code == 1
-        assert "stopped. With --checkpoint FILE the same command goes on where it was" in err
+        assert "stopped. No model was written. With --checkpoint FILE, finished epochs are kept" in err
         assert not (table / "first").exists()
         assert run(*fit, "--out", "first")[0] == 0
         assert len(calls) == 4, "two epochs were left"
@@ -270,6 +283,89 @@ class TestFitPredictEvaluate:
         weights = [(table / name / "model.safetensors").read_bytes() for name in ("first", "second")]
         assert weights[0] == weights[1]
 
+    def test_a_csv_is_opened_once(self, table):
+        """Counted by an audit hook, which sees every open of the process, whatever library makes it."""
+        code = """
+import os, sys
+names = []
+def note(event, arguments):
+    if event == "open" and isinstance(arguments[0], str | os.PathLike):
+        names.append(os.path.basename(arguments[0]))
+sys.addaudithook(note)
+from onepos.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(names.count("single.csv"))
+"""
+        fit = ["fit", "single.csv", "--label", "tag", "--epochs", "1", "--method", "an", "--quiet", "--device", "cpu"]
+        done = subprocess.run([sys.executable, "-c", code, *fit], cwd=table, capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["1"], done.stderr
+        assert (table / "onepos-model" / "model.json").is_file()
+
+    def test_a_report_gets_the_facts_of_the_fit(self, run, table, monkeypatch):
+        page = ModuleType("onepos.report.fit_page")
+        given = []
+        page.render_fit = lambda facts: given.append(facts) or "<html></html>"
+        monkeypatch.setitem(sys.modules, "onepos.report.fit_page", page)
+        fit = ("fit", "single.csv:train", "--label", "tag", "--validation", "single.csv:val", "--method", "crisp")
+        code, out, err = run(*fit, "--epochs", 3, "--report", "fit.html")
+        assert code == 0, err
+        assert "report: fit.html" in out
+        assert (table / "fit.html").read_text() == "<html></html>"
+        facts = json.loads(json.dumps(given[0]))
+        assert [len(facts[name]) for name in ("label", "observed", "prior", "lower", "upper", "threshold")] == [10] * 6
+        assert [len(facts[name]) for name in ("loss", "validation")] == [3, 3]
+        assert (facts["method"], facts["n_rows"], facts["n_features"]) == ("crisp", 240, 32)
+        assert sum(facts["observed"]) == 240
+        assert facts["parameters"]["lam"] > 0
+        assert facts["seconds"] > 0
+        assert set(facts["versions"]) >= {"onepos", "torch", "python"}
+        assert f"kept epoch {facts['best_epoch'] + 1} of 3: it has the best score on the validation rows, " in out
+        assert "no/fit.html must lie in a folder" in run(*fit, "--report", "no/fit.html")[2]
+
+    def test_a_model_folder_that_can_not_be_written_is_refused_before_any_work(self, run, table, monkeypatch):
+        fit = ("fit", "single.csv", "--label", "tag", "--out")
+        code, _, err = run(*fit, "new.csv/model")
+        assert code == 2
+        assert "new.csv/model must be a folder, or not exist yet; " in err
+        monkeypatch.setattr("onepos.cli.inputs.os.access", lambda path, mode: False)
+        monkeypatch.setattr("onepos.cli.models.read_rows", None)
+        code, _, err = run(*fit, "deep/model")
+        assert code == 2
+        assert f"deep/model must be a folder that can be written to; {table} is write-protected" in err
+
+    def test_columns_that_the_model_does_not_need_may_hold_text(self, run, table):
+        assert run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")[0] == 0
+        full = pd.read_csv(table / "full.csv")
+        full.insert(0, "id", [f"item {k}" for k in range(len(full))])
+        full.to_csv(table / "named.csv", index=False)
+        labels = ("--label", "tags", "--separator", ";", "--json")
+        code, out, err = run("evaluate", "onepos-model", "named.csv", *labels)
+        assert code == 0, err
+        assert out == run("evaluate", "onepos-model", "full.csv", *labels)[1]
+
+    def test_evaluation_on_single_labels_comes_with_a_remark(self, run, table):
+        run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        assert "Every row holds at most one label" in run("evaluate", "onepos-model", "single.csv", "--label", "tag")[1]
+        full = ("evaluate", "onepos-model", "full.csv", "--label", "tags", "--separator", ";")
+        assert "at most one label" not in run(*full)[1]
+
+    def test_predictions_say_how_they_are_written(self, run, table):
+        frame = pd.read_csv(table / "single.csv")
+        frame["tag"] = np.where(np.arange(300) % 2, "a;b", "c")
+        frame.to_csv(table / "marks.csv", index=False)
+        fit = ("fit", "marks.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--threshold", "0", "--quiet")
+        assert run(*fit)[0] == 0
+        code, out, _ = run("predict", "onepos-model", "new.csv", "--out", "p.csv.gz")
+        assert code == 0
+        assert "7 rows, 2.00 labels predicted per row on average; written to p.csv.gz" in out
+        assert "'|' separates the labels in the column 'predicted'" in out
+        assert pd.read_csv(table / "p.csv.gz").predicted.tolist() == ["a;b|c"] * 7
+        code, _, err = run("predict", "onepos-model", "new.csv", "--out", "p.parquet")
+        assert code == 2
+        assert "--out must end in .csv or .csv.gz" in err
+
 
 class TestPriors:
     def test_table_and_file(self, run, table):
@@ -283,7 +379,10 @@ class TestPriors:
         rows = json.loads(out)
         assert [row["label"] for row in rows] == written["label"].tolist()
         assert all(isinstance(row["prior"], float) and isinstance(row["reliable"], bool) for row in rows)
-        assert run("priors", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")[1] == ""
+        assert run("priors", "single.csv", "--label", "tag", "--epochs", 1, "--quiet", "--out", "p.csv")[1] == ""
+        code, _, err = run("priors", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")
+        assert code == 2
+        assert "--quiet prints no table, so the result needs --out FILE or --json" in err
 
     @pytest.fixture
     def short(self, monkeypatch):
@@ -313,7 +412,7 @@ class TestPriors:
         share = 1 / np.arange(1, 21)
         noise = pd.DataFrame(rng.normal(size=(200, 4)), columns=list("abcd"))
         noise.assign(tag=rng.choice(20, 200, p=share / share.sum())).to_csv(tmp_path / "noise.csv", index=False)
-        command = ["priors", "noise.csv", "--label", "tag", "--estimator", "bracket", "--quiet"]
+        command = ["priors", "noise.csv", "--label", "tag", "--estimator", "bracket", "--quiet", "--json"]
         code, _, err = run(*command)
         assert code == 0
         assert "warning: one observed label per row does not settle how many labels a row has" in err
@@ -440,16 +539,22 @@ class TestWrongInput:
                 ["fit", "single.csv", "--label", "tag", "--device", "gpu"],
                 "device must be 'auto', 'cpu', or an accelerator of this machine; got 'gpu'",
             ),
-            (["fit", "full.csv", "--label", "tags", "--separator", ";"], "each row must show one positive label; "),
-            (["fit", "digit-scenes:train"], "Hide all but one with --draw uniform"),
+            (
+                ["fit", "full.csv", "--label", "tags", "--separator", ";"],
+                "the data must hold exactly one positive label per row; ",
+            ),
+            (["fit", "digit-scenes:train"], "(on the command line --draw uniform)"),
             (["fit", "x.arff", "--label", "tag"], ".arff files name their labels themselves; --label is for tables"),
             (["fit", "single.csv", "--label", "tag", "--out", "new.csv"], "new.csv must be a folder, or not exist yet"),
             (["fit", "single.csv", "--label", "tag", "--checkpoint", "no/c"], "no/c must lie in a folder"),
             (["priors", "single.csv", "--label", "tag", "--out", "no/p.csv"], "no/p.csv must lie in a folder"),
-            (["fit", "single.csv", "--label", "tag", "--save-draw", "d"], "--save-draw writes what --draw drew"),
+            (
+                ["fit", "single.csv", "--label", "tag", "--save-draw", "d"],
+                "--save-draw writes the draw of --draw, which is missing",
+            ),
             (
                 ["fit", "digit-scenes", "--draw", "uniform", "--draw-file", "d"],
-                "--draw and --draw-file both name a draw",
+                "--draw and --draw-file exclude each other",
             ),
             (["fit", "single.csv", "--label", "tag", "--seed", "-1"], "--seed"),
             (["predict", "nothing", "new.csv"], "must hold model.json; there is none"),
@@ -514,6 +619,20 @@ def seconds(*arguments):
 def test_quick_to_start():
     assert seconds("-c", "import onepos") < 0.3
     assert seconds("-m", "onepos", "--help") < 0.5
+
+
+def test_the_defaults_in_the_help_are_those_of_the_library():
+    """On the command line None stands for the default of the classifier; the help text repeats its value."""
+    import inspect
+
+    from onepos import SinglePositiveClassifier
+    from onepos.cli.options import TrainOptions
+
+    library = inspect.signature(SinglePositiveClassifier).parameters
+    for name, option in get_type_hints(TrainOptions, include_extras=True).items():
+        default = library[name].default
+        told = re.search(r"\[default: (.*?)\]", option.__metadata__[0].help)[1]
+        assert told == (",".join(map(str, default)) if isinstance(default, tuple) else str(default)), name
 
 
 def test_version_and_help(run):

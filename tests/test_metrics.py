@@ -438,19 +438,19 @@ def value_with(array, place, value):
             lambda: metrics.hamming_loss(np.zeros((3, 2)), np.zeros((3, 1))),
             r"Y and predicted must have one shape \(n, c\); theirs are \(3, 2\) and \(3, 1\)\.",
         ),
-        (lambda: metrics.coverage([1, 0], [1, 0]), r"Y must be a 0/1 array of shape \(n, c\); its shape is \(2,\)"),
+        (lambda: metrics.coverage([1, 0], [1, 0]), r"Y must be a 0/1 matrix \(rows, labels\); its shape is \(2,\)"),
         (
             lambda: metrics.one_error(value_with(Y_HAND, (1, 2), -1), SCORES_HAND),
-            r"Y must hold only 0 and 1; row 1, column 2 holds -1\.0\. Mark each label",
+            r"Y must hold only 0 and 1; row 1, column 2 holds -1\.0\. Mark a positive",
         ),
         (lambda: metrics.one_error(value_with(Y_HAND, (0, 3), np.nan), SCORES_HAND), "row 0, column 3 holds nan"),
         (lambda: metrics.one_error(np.array([[0, 2]], dtype=np.uint8), [[0, 1]]), "row 0, column 1 holds 2"),
-        (lambda: metrics.one_error([["a", "b"]], [[0, 1]]), "row 0, column 0 holds a"),
+        (lambda: metrics.one_error([["a", "b"]], [[0, 1]]), "row 0, column 0 holds 'a'"),
         (
             lambda: metrics.average_precision(Y_HAND, value_with(SCORES_HAND, (2, 1), np.inf)),
             r"scores must be finite; row 2, column 1 holds inf\. Give logits",
         ),
-        (lambda: evaluate(Y_HAND, value_with(SCORES_HAND, (2, 0), np.nan)), "row 2, column 0 holds nan"),
+        (lambda: evaluate(Y_HAND, value_with(SCORES_HAND, (2, 0), np.nan)), "row 2, column 0 holds NaN"),
         (
             lambda: metrics.macro_f1(Y_HAND, SCORES_HAND),
             r"predicted must hold only 0 and 1; row 0, column 0 holds 0\.9",

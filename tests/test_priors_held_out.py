@@ -247,8 +247,8 @@ def test_tensors_are_taken():
         (lambda s: s, {"labelled": np.ones((20, 5))}, r"labelled must hold at least 2 rows with 6 labels.*\(20, 5\)"),
         (lambda s: s, {"labelled": np.full((20, 6), 2)}, "labelled must hold only 0 and 1; row 0, column 0 holds 2"),
         (lambda s: s, {"level": 1.0}, "level must lie strictly between 0 and 1; got 1.0"),
-        (lambda s: s, {"estimator": "braket"}, "estimator must be one of .* got 'braket'. Did you mean 'bracket'"),
-        (lambda s: s, {"estimator": "anchor"}, "estimator must be one of bbe, bracket; got 'anchor'"),
+        (lambda s: s, {"estimator": "braket"}, "unknown estimator 'braket'; did you mean 'bracket'"),
+        (lambda s: s, {"estimator": "anchor"}, "unknown estimator 'anchor'; choose from bbe, bracket"),
         *(
             (lambda s: s, {"estimator": "bbe", name: value}, f"{name} must be left out with estimator='bbe'.*'bracket'")
             for name, value in {"cardinality": 2, "labelled": np.ones((20, 6)), "level": 0.9}.items()

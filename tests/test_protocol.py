@@ -254,13 +254,13 @@ Y_SMALL = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]])
         (lambda: train_val_test_split(np.zeros((0, 2)), 0), "0 rows leave train"),
         (
             lambda: draw_single_positive([[1, 0], [1, -1]], 0),
-            r"Y must hold only 0 and 1; row 1, column 1 holds -1\. Mark each label",
+            r"Y must hold only 0 and 1; row 1, column 1 holds -1\. Mark a positive",
         ),
         (
             lambda: draw_single_positive(sparse.csr_array([[1, 0], [1, 7]]), 0),
             "Y must hold only 0 and 1; row 1, column 1 holds 7",
         ),
-        (lambda: draw_single_positive([1, 0], 0), r"Y must be a 0/1 array of shape \(n, c\); its shape is \(2,\)"),
+        (lambda: draw_single_positive([1, 0], 0), r"Y must be a 0/1 matrix \(rows, labels\); its shape is \(2,\)"),
         (lambda: draw_single_positive(Y_SMALL, 0, "random"), "how must be 'uniform', .*; 'random' was given"),
         (
             lambda: draw_single_positive(Y_SMALL, 0, [1, 2]),
@@ -281,7 +281,7 @@ Y_SMALL = np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]])
         (lambda: as_indicator([-1, -1]), "the number of labels must be known; no row has a label. Pass n_labels"),
         (lambda: as_indicator([[0, 1]], 3), "one column per label, 3; it has 2. Give all labels a column"),
         (lambda: as_indicator([[0, 2]]), "observed must hold only 0 and 1; row 0, column 1 holds 2"),
-        (lambda: as_indicator(1), r"observed must be a 0/1 array of shape \(n, c\); its shape is \(\)"),
+        (lambda: as_indicator(1), r"observed must be a 0/1 matrix \(rows, labels\); its shape is \(\)"),
     ],
 )
 def test_wrong_input_gets_a_sentence(call, sentence):

@@ -26,6 +26,7 @@ from onepos.training.outcome import read_outcome, training_logits
 from onepos.training.plan import Plan
 from onepos.training.samples import Samples, as_samples, make_scaling
 from onepos.training.task import TrainingData, Validation, make_task
+from onepos.validation import check_finite
 
 FloatArray = npt.NDArray[np.float64]
 Indicator = npt.NDArray[np.uint8]
@@ -322,7 +323,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         except (TypeError, ValueError):
             _refuse_images(X)
             raise
-        _check_finite(rows)
+        check_finite(rows, "X")
         return rows
 
 
@@ -354,21 +355,6 @@ def as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:
 def is_full(Y: Indicator) -> bool:
     """Whether these are all labels of their rows, as far as can be seen."""
     return bool((Y.sum(1) > 1).any())
-
-
-def _check_finite(X: Any) -> None:
-    values = X.data if hasattr(X, "indptr") else X
-    if np.isfinite(values.sum()):  # fast, and finite unless something is not (or the sum overflows)
-        return
-    bad = np.flatnonzero(~np.isfinite(values))
-    if len(bad) == 0:
-        return
-    if hasattr(X, "indptr"):
-        row, column = int(np.searchsorted(X.indptr, bad[0], side="right") - 1), int(X.indices[bad[0]])
-    else:
-        row, column = (int(k) for k in np.unravel_index(bad[0], X.shape))
-    found = "NaN" if np.isnan(values.ravel()[bad[0]]) else "inf"
-    raise ValueError(f"X must be finite; row {row}, column {column} holds {found}. Fill in or drop such values first.")
 
 
 def warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any]) -> None:

@@ -1,17 +1,16 @@
-"""What a user passes as y → an (n, c) indicator and its classes, or a sentence about what is wrong."""
+"""What a user passes as y, or writes into a column of labels → an (n, c) indicator and its classes."""
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
-from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.multiclass import check_classification_targets
 
-Indicator = npt.NDArray[np.uint8]
+from onepos.validation import Indicator, check_indicator, check_one_positive, suggest, to_dense
 
 
 def read_labels(y: Any, n_rows: int, positives: str) -> tuple[Indicator, npt.NDArray[Any]]:
@@ -23,20 +22,18 @@ def read_labels(y: Any, n_rows: int, positives: str) -> tuple[Indicator, npt.NDA
         positives: "single" demands exactly one positive per row; "any" also takes none (in a vector: None or
             NaN) or several.
     """
-    values, names = _as_array(y)
-    _check_length(values, n_rows)
+    values, names = _as_array(y, n_rows)
     if values.ndim == 1:
-        return _from_vector(values, positives)
-    indicator = _check_indicator(values)
+        return _read_vector(values, positives)
+    indicator = check_indicator(values, "y", columns=names, allow_empty=False)
     if positives == "single":
-        _check_single(indicator)
+        check_one_positive(indicator)
     return indicator, np.arange(indicator.shape[1]) if names is None else names
 
 
 def read_full_labels(y: Any, n_rows: int, classes: npt.NDArray[Any]) -> Indicator:
-    """Labels of further rows as an indicator over known classes; a vector gives one label per row."""
-    values, names = _as_array(y)
-    _check_length(values, n_rows)
+    """Labels of further rows as an indicator over the classes of a model; a vector holds one label per row."""
+    values, names = _as_array(y, n_rows)
     if values.ndim == 1:
         return _encode(values, classes)
     if names is not None and set(names) == set(classes):
@@ -48,7 +45,7 @@ def read_full_labels(y: Any, n_rows: int, classes: npt.NDArray[Any]) -> Indicato
             + (f"{unknown!r} is none of them." if unknown is not None else f"{len(classes) - len(names)} are missing.")
             + " Rename the columns, or pass an array in the order of classes_."
         )
-    indicator = _check_indicator(values)
+    indicator = check_indicator(values, "Y", columns=names)
     if indicator.shape[1] != len(classes):
         raise ValueError(
             f"Y must have one column per label, {len(classes)} in all; it has {indicator.shape[1]}. "
@@ -57,67 +54,96 @@ def read_full_labels(y: Any, n_rows: int, classes: npt.NDArray[Any]) -> Indicato
     return indicator
 
 
-def _as_array(y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
-    """y as a NumPy array of one or two dimensions, and the column names of a DataFrame."""
+def binarize(cells: Iterable[Any], separator: str | None = None) -> tuple[Indicator, tuple[str, ...]]:
+    """Turn one cell per row into an indicator.
+
+    Args:
+        cells: One label per cell, several joined by `separator`, or a list of labels; an empty cell means no
+            positive label.
+        separator: The text between two labels of one cell.
+
+    Returns:
+        The (n, c) indicator and the label names: numbers in their order, then text in alphabetical order.
+    """
+    rows = [_split_cell(cell, separator) for cell in cells]
+    names = sorted({name for row in rows for name in row}, key=_natural_order)
+    if not names:
+        raise ValueError("there must be at least one label; every label cell is empty. Check the label column.")
+    column = {name: j for j, name in enumerate(names)}
+    counts = [len(row) for row in rows]
+    return _mark(
+        np.repeat(np.arange(len(rows)), counts), [column[name] for row in rows for name in row], len(rows), len(names)
+    ), tuple(names)
+
+
+def _as_array(y: Any, n_rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
+    """y as an array of one or two dimensions with a row per row of X, and the column names of a DataFrame."""
     if y is None:
         raise ValueError("This estimator requires y to be passed, but the target y is None.")
-    if hasattr(y, "columns") and hasattr(y, "to_numpy"):
-        if len(y.columns) == 1 and not np.isin(y.to_numpy(), [0, 1]).all():
-            return _as_array(y.iloc[:, 0])  # a frame of one column of labels
-        return y.to_numpy(), np.asarray(y.columns)
-    if hasattr(y, "toarray"):
-        return np.asarray(y.toarray()), None
     try:
-        values = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+        values = to_dense(y)
     except ValueError as error:
         raise ValueError(
             "y must be one label per row or rows of equal length with a 0 or 1 per label; its rows differ in length. "
             "Turn lists of labels into an indicator matrix."
         ) from error
-    if values.ndim == 2 and values.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected; it is read as one label per row.",
-            DataConversionWarning,
-            stacklevel=4,
-        )
-        values = values.ravel()
+    is_frame = hasattr(y, "columns")
+    if values.ndim == 2 and values.shape[1] == 1 and not hasattr(y, "toarray"):
+        if not is_frame:
+            _warn_column()
+        if not is_frame or not np.isin(values, [0, 1]).all():
+            values, is_frame = values.ravel(), False
     if values.ndim not in (1, 2):
         raise ValueError(f"y must be a vector of labels or an indicator matrix; got {values.ndim} dimensions.")
-    return values, None
-
-
-def _check_length(values: npt.NDArray[Any], n_rows: int) -> None:
     if len(values) != n_rows:
         raise ValueError(
             f"X and y must have the same number of rows; X has {n_rows}, y has {len(values)} (inconsistent). "
             "Pass one row of y per row of X."
         )
+    return values, np.asarray(y.columns) if is_frame else None
 
 
-def _from_vector(values: npt.NDArray[Any], positives: str) -> tuple[Indicator, npt.NDArray[Any]]:
-    unlabelled = _is_missing(values)
-    if positives == "single" and unlabelled.any():
+def _warn_column() -> None:
+    from sklearn.exceptions import DataConversionWarning
+
+    warnings.warn(
+        "A column-vector y was passed when a 1d array was expected; it is read as one label per row.",
+        DataConversionWarning,
+        stacklevel=5,
+    )
+
+
+def _read_vector(values: npt.NDArray[Any], positives: str) -> tuple[Indicator, npt.NDArray[Any]]:
+    from sklearn.utils.multiclass import check_classification_targets
+
+    is_missing = np.array([_is_missing(value) for value in values.tolist()], bool)
+    if positives == "single" and is_missing.any():
         raise ValueError(
-            f"y must hold one label per row; row {int(np.argmax(unlabelled))} holds none (NaN). "
+            f"y must hold one label per row; row {int(np.argmax(is_missing))} holds none (NaN). "
             "Drop the row, or pass positives='any' (--positives any) to train with unlabelled rows."
         )
-    if unlabelled.all():
+    if is_missing.all():
         raise ValueError("y must hold at least one label; every row is without. Label some rows.")
-    known = values[~unlabelled]
-    known = known if known.dtype != object or not all(isinstance(v, str) for v in known) else known.astype(str)
-    if known.dtype == object and len({type(value) for value in known}) > 1:
-        kinds = ", ".join(sorted({type(value).__name__ for value in known}))
-        raise ValueError(f"y must hold labels of one kind, all ints or all strings; it mixes {kinds}. Convert them.")
-    if known.dtype == object and not isinstance(known[0], str | int | np.integer | bool | float):
+    known = _of_one_kind(values[~is_missing])
+    check_classification_targets(known)
+    classes, place = np.unique(known, return_inverse=True)
+    return _mark(np.flatnonzero(~is_missing), place, len(values), len(classes)), classes
+
+
+def _of_one_kind(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Labels that can be sorted: all strings or all numbers."""
+    if labels.dtype != object:
+        return labels
+    kinds = {type(label) for label in labels}
+    if len(kinds) > 1:
+        named = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise ValueError(f"y must hold labels of one kind, all ints or all strings; it mixes {named}. Convert them.")
+    if not isinstance(labels[0], str | int | np.integer | bool | float):
         raise ValueError(
-            f"y must hold one label per row, an int or a string; row 0 holds a {type(known[0]).__name__}. "
+            f"y must hold one label per row, an int or a string; row 0 holds a {type(labels[0]).__name__}. "
             "Turn sets or lists of labels into an indicator matrix."
         )
-    check_classification_targets(known)
-    classes = np.unique(known)
-    indicator = np.zeros((len(values), len(classes)), np.uint8)
-    indicator[np.flatnonzero(~unlabelled), np.searchsorted(classes, known)] = 1
-    return indicator, classes
+    return labels.astype(str) if isinstance(labels[0], str) else labels
 
 
 def _encode(values: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Indicator:
@@ -126,44 +152,36 @@ def _encode(values: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Indicator:
     if -1 in found:
         row = found.index(-1)
         raise ValueError(
-            f"every label must be one the model was fitted with; row {row} holds {values[row]!r}. "
-            f"Known labels begin with {', '.join(repr(str(label)) for label in classes[:5])}."
+            f"every label must be one the model was fitted with; row {row} holds {values[row]!r}: "
+            f"{suggest(values[row], classes)}"
         )
-    indicator = np.zeros((len(values), len(classes)), np.uint8)
-    indicator[np.arange(len(values)), found] = 1
+    return _mark(np.arange(len(values)), found, len(values), len(classes))
+
+
+def _mark(rows: npt.ArrayLike, columns: npt.ArrayLike, n_rows: int, n_columns: int) -> Indicator:
+    indicator = np.zeros((n_rows, n_columns), np.uint8)
+    indicator[np.asarray(rows, np.intp), np.asarray(columns, np.intp)] = 1
     return indicator
 
 
-def _is_missing(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    if values.dtype.kind == "f":
-        return np.asarray(np.isnan(values), bool)
-    if values.dtype == object:
-        return np.array([v is None or v is pd.NA or (isinstance(v, float) and np.isnan(v)) for v in values], bool)
-    return np.zeros(len(values), bool)
+def _is_missing(value: Any) -> bool:
+    """None, NaN, pandas.NA or pandas.NaT."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
-def _check_indicator(values: npt.NDArray[Any]) -> Indicator:
+def _split_cell(cell: Any, separator: str | None) -> list[str]:
+    parts: Iterable[str] = map(str, cell)
+    if isinstance(cell, str):
+        parts = [cell] if separator is None else cell.split(separator)
+    return [name for part in parts if (name := part.strip())]
+
+
+def _natural_order(name: str) -> tuple[bool, float, str]:
     try:
-        good = (values == 0) | (values == 1)
-    except TypeError:
-        good = np.zeros(values.shape, bool)
-    if values.size == 0:
-        raise ValueError(f"y must hold at least one label; got shape {values.shape}.")
-    if not np.all(good):
-        row, column = (int(k) for k in np.argwhere(~good)[0])
-        raise ValueError(
-            f"an indicator y must hold only 0 and 1; row {row}, column {column} holds {values[row, column]!r}. "
-            "Code observed positives as 1 and everything else as 0."
-        )
-    return values.astype(np.uint8)
-
-
-def _check_single(indicator: Indicator) -> None:
-    count = indicator.sum(1)
-    if (count != 1).any():
-        row = int(np.argmax(count != 1))
-        held = "none" if count[row] == 0 else str(count[row])
-        remedy = (
-            "Draw one with draw_single_positive()" if count[row] else "Drop the row"
-        ) + ", or pass positives='any'."
-        raise ValueError(f"y must hold exactly one positive label per row; row {row} holds {held}. {remedy}")
+        number = float(name)
+    except ValueError:
+        number = math.nan
+    # A label may be called "nan", which has no place among numbers.
+    return (True, 0.0, name) if math.isnan(number) else (False, number, name)

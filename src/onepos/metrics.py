@@ -5,7 +5,6 @@ the same ranking metrics, but prefer logits, since sigmoids that saturate at 0 o
 against the model. When nothing is left to average, the answer is NaN. docs/metrics.md lists every rule.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepos.protocol import Indicator, check_indicator
+from onepos.validation import Indicator, check_finite, check_indicator, suggest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -336,9 +335,7 @@ def _decide(values: NDArray[Any], threshold: ArrayLike) -> Indicator:
 def _metric(name: str) -> Metric:
     if name in METRICS:
         return METRICS[name]
-    close = difflib.get_close_matches(name, METRICS, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"choose from {', '.join(METRICS)}."
-    raise ValueError(f"unknown metric {name!r}; {hint}")
+    raise ValueError(f"unknown metric {name!r}; {suggest(name, METRICS)}")
 
 
 def _check(Y: Any, scores: ArrayLike) -> tuple[Indicator, NDArray[Any]]:
@@ -347,13 +344,7 @@ def _check(Y: Any, scores: ArrayLike) -> tuple[Indicator, NDArray[Any]]:
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
     _check_shapes(Y, values, "scores")
-    is_finite = np.isfinite(values)
-    if not np.all(is_finite):
-        row, column = np.argwhere(~is_finite)[0]
-        raise ValueError(
-            f"scores must be finite; row {row}, column {column} holds {values[row, column]}. "
-            "Give logits or probabilities, and look for a training run that diverged."
-        )
+    check_finite(values, "scores", "Give logits or probabilities, and look for a training run that diverged.")
     return Y, values
 
 

@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from onepos.datasets.features import cole_rows
+from onepos.validation import Indicator, check_indicator, not_binary
+
 Indices = NDArray[np.int64]
-Indicator = NDArray[np.uint8]
 Floats = NDArray[np.float64]
 Seed = int | np.random.Generator | None
 
@@ -58,9 +60,7 @@ def cole_split(n: int, seed: int = 1200, val_fraction: float = 0.2) -> Split:
         >>> [len(part) for part in cole_split(5717)]  # VOC 2012
         [4574, 1143, 0]
     """
-    order = np.random.RandomState(seed).permutation(n)
-    n_train = n - round(val_fraction * n)
-    return Split(np.sort(order[:n_train]), np.sort(order[n_train:]), np.empty(0, dtype=np.int64))
+    return Split(*cole_rows(n, seed, val_fraction), np.empty(0, dtype=np.int64))
 
 
 def draw_single_positive(Y: Any, random_state: Seed = None, how: str | ArrayLike = "uniform") -> Indicator:
@@ -122,35 +122,6 @@ def as_indicator(observed: Any, n_labels: int | None = None) -> Indicator:
     return indicator
 
 
-def check_indicator(values: Any, name: str) -> Indicator:
-    """Return `values` as a 0/1 array (n, c) of uint8, or raise a ValueError with the first entry that is neither.
-
-    An input that is such an array already is returned as it is: do not write to the result.
-    """
-    array = values.toarray() if hasattr(values, "toarray") else np.asarray(values)
-    if array.ndim != 2:
-        raise ValueError(
-            f"{name} must be a 0/1 array of shape (n, c); its shape is {array.shape}. "
-            "Give one row per example and one column per label."
-        )
-    if array.dtype == np.bool_:
-        return array.view(np.uint8)
-    if array.dtype == np.uint8 and (array.size == 0 or array.max() <= 1):
-        return array
-    wrong = (array != 0) & (array != 1)
-    if np.any(wrong):
-        row, column = np.argwhere(wrong)[0]
-        raise _not_binary(name, row, column, array[row, column])
-    return array.astype(np.uint8)
-
-
-def _not_binary(name: str, row: int, column: int, value: Any) -> ValueError:
-    return ValueError(
-        f"{name} must hold only 0 and 1; row {row}, column {column} holds {value}. "
-        "Mark each label as present (1) or absent (0)."
-    )
-
-
 class _Positives(NamedTuple):
     """Where the ones are: row i holds the ascending labels[indptr[i]:indptr[i + 1]]."""
 
@@ -176,7 +147,7 @@ def _positives(Y: Any) -> _Positives:
         if np.any(matrix.data != 1):
             wrong = int(np.argmax(matrix.data != 1))
             row = int(np.searchsorted(indptr, wrong, side="right")) - 1
-            raise _not_binary("Y", row, labels[wrong], matrix.data[wrong])
+            raise not_binary("Y", row, labels[wrong], matrix.data[wrong])
         return _Positives(indptr, labels, matrix.shape[1])
     indicator = check_indicator(Y, "Y")
     rows, labels = np.nonzero(indicator.view(np.bool_))

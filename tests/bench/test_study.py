@@ -311,7 +311,7 @@ def test_traces_are_off_unless_asked_for_and_change_no_run(edit):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("scene = [1]", "unknown key 'shown_labels.scene'; known: digit-scenes, yeast"),
+        ("scene = [1]", "unknown key 'shown_labels.scene'; choose from digit-scenes, yeast"),
         ("yeast = 3", "shown_labels.yeast must be a list of labels, counted from 1; got 3."),
         ("yeast = [0]", "shown_labels.yeast must be a list of labels, counted from 1; got [0]."),
         ("yeast = []", "shown_labels.yeast must be a list of labels, counted from 1; got []."),
@@ -333,7 +333,9 @@ def test_another_selection():
     assert {(r.select_metric, r.select_labels) for r in blind.runs()} == {("one_error", "single-positive")}
     assert not keys(blind.runs()) & keys(read_study("smoke").runs())
     assert read_study("smoke", labels="full") == read_study("smoke")
-    with pytest.raises(ValueError, match=r"unknown name 'none' in selection\.labels; known: full, single-positive"):
+    with pytest.raises(
+        ValueError, match=r"unknown name 'none' in selection\.labels; choose from full, single-positive"
+    ):
         read_study("smoke", labels="none")
 
 
@@ -370,7 +372,7 @@ def test_another_seed():
         ('["an", "crisp", "full"]', '["an", "crips"]', "unknown name 'crips' in methods; did you mean 'crisp'?"),
         ('["an", "crisp", "full"]', '"every"', "methods must be \"all\" or a list of names; got 'every'."),
         ('floor = "an"', 'floor = "crip"', "unknown name 'crip' in floor; did you mean 'crisp'?"),
-        ('"standard"', '"zscore"', "unknown name 'zscore' in scaling; known: standard, none."),
+        ('"standard"', '"zscore"', "unknown name 'zscore' in scaling; choose from standard, none."),
         ('"mlp-32"', '"mlq-32"', "only the network mlp has widths to state; got 'mlq-32'. Write mlq."),
         ('"linear"', '"liner"', "unknown name 'liner' in networks; did you mean 'linear'?"),
         (

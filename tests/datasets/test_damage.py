@@ -10,7 +10,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from onepos.datasets import Dataset, load_draw, read_arff, read_mat, read_table, save_draw, write_npz
+from onepos.datasets import Dataset, load_draw, read_arff, read_dataset, read_mat, read_table, save_draw, write_npz
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(9, 3)).round(3)
@@ -61,7 +61,7 @@ CASES = {
     "t.csv.gz": (lambda path: _frame().to_csv(path, index=False), _read_labelled),
     "t.tsv": (lambda path: _frame().to_csv(path, index=False, sep="\t"), _read_labelled),
     "t.parquet": (lambda path: _frame().to_parquet(path), _read_labelled),
-    "set.npz": (lambda path: write_npz(DATA, path.parent), read_table),
+    "set.npz": (lambda path: write_npz(DATA, path.parent), read_dataset),
     "draw.json": (lambda path: save_draw(path, np.eye(2)[Y.argmax(axis=1)], how="uniform", seed=0), load_draw),
 }
 

@@ -290,7 +290,7 @@ def _write_features(folder, monkeypatch):
 
 def test_features_are_taken_from_a_folder_and_never_downloaded(tmp_path, monkeypatch):
     features = _write_features(tmp_path / "mine", monkeypatch)
-    with pytest.raises(ValueError, match=r"voc2012-features can not be downloaded\. Nobody .*--from FOLDER"):
+    with pytest.raises(ValueError, match=r"voc2012-features can not be downloaded\. These features .*--from FOLDER"):
         get_dataset("voc2012-features", root=tmp_path)
     path = get_dataset("voc2012-features", root=tmp_path, source_folder=tmp_path / "mine")
     assert path == tmp_path / "tabular" / "voc2012-features.npz"

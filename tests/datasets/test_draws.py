@@ -32,7 +32,7 @@ def test_true_labels_are_checked(path):
     wrong = Y.copy()
     wrong[3] = [0, 1, 1]
     with pytest.raises(
-        ValueError, match=r"draw.json must show only true labels; row 3 shows label 0, which Y does not"
+        ValueError, match=r"draw.json must hold only true labels; row 3 holds label 0, which Y does not"
     ):
         load_draw(path, wrong)
     with pytest.raises(ValueError, match=r"draw.json must fit Y; it is for 4 rows and 3 labels, Y has 3 × 3"):
@@ -77,8 +77,8 @@ def test_missing_file(tmp_path):
     ("observed", "sentence"),
     [
         (Y, "observed must hold at most one positive per row; row 0 holds 2. Draw one with draw_single_positive()."),
-        (Y[0], "observed must be a 0/1 matrix (rows, labels); got shape (3,)"),
-        (2 * OBSERVED, "observed must be a 0/1 matrix"),
+        (Y[0], "observed must be a 0/1 matrix (rows, labels) with at least one of each; its shape is (3,)"),
+        (2 * OBSERVED, "observed must hold only 0 and 1; row 0, column"),
     ],
 )
 def test_only_a_draw_is_saved(tmp_path, observed, sentence):

@@ -81,7 +81,7 @@ def test_both_files_in_the_folder_images_are_enough(tmp_path):
     assert load_dataset(NAMES[0], tmp_path).name == NAMES[0]
     (tmp_path / "images" / DATASETS[NAMES[0]].files[0].name).unlink()
     with pytest.raises(
-        FileNotFoundError, match=r"run: onepos data get voc2012-features --from FOLDER. Nobody publishes"
+        FileNotFoundError, match=r"run: onepos data get voc2012-features --from FOLDER. These features are not"
     ):
         load_dataset(NAMES[0], tmp_path)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from onepos.datasets import Dataset, read_table, write_npz
+from onepos.datasets import Dataset, read_dataset, write_npz
 
 
 def _assert_equal(first, second):
@@ -28,7 +28,7 @@ def test_round_trip(small, small_sparse, tmp_path):
     wide = replace(small, X=1.7e9 + np.arange(18.0).reshape(6, 3))
     assert wide.X.dtype == np.float64
     for data in (small, small_sparse, full, wide):
-        again = read_table(write_npz(data, tmp_path))
+        again = read_dataset(write_npz(data, tmp_path))
         _assert_equal(data, again)
         assert again.source == (data.source or f"{data.name}.npz")
 
@@ -46,7 +46,7 @@ def test_sparse_file_goes_when_the_set_becomes_dense(small, small_sparse, tmp_pa
     write_npz(small_sparse, tmp_path)
     path = write_npz(replace(small, name="thin"), tmp_path)
     assert not (tmp_path / "thin_X.npz").exists()
-    assert not read_table(path).is_sparse
+    assert not read_dataset(path).is_sparse
 
 
 def test_a_failed_write_leaves_the_old_file(small, tmp_path, monkeypatch):
@@ -75,7 +75,7 @@ def test_a_failed_write_leaves_the_old_file(small, tmp_path, monkeypatch):
 def test_vector_of_labels(tmp_path, y, names):
     path = tmp_path / "v.npz"
     np.savez(path, X=np.ones((3, 2)), y=y)
-    data = read_table(path)
+    data = read_dataset(path)
     assert data.label_names == names
     np.testing.assert_array_equal(data.Y.sum(axis=1), [value != "" for value in y.astype(str)])
 
@@ -83,7 +83,7 @@ def test_vector_of_labels(tmp_path, y, names):
 def test_names_are_made_up_where_there_are_none(tmp_path):
     path = tmp_path / "v.npz"
     np.savez(path, X=np.ones((2, 2)), Y=np.eye(2))
-    assert read_table(path).label_names == ("label0", "label1")
+    assert read_dataset(path).label_names == ("label0", "label1")
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_names_are_made_up_where_there_are_none(tmp_path):
         ({"Y": np.eye(2)}, "v.npz must hold features as X, or have v_X.npz beside it; it holds Y. Add the features."),
         ({"X": np.eye(2)}, "v.npz must hold labels as Y (0/1 matrix) or y (vector); it holds X. Add them."),
         ({"X": np.eye(2), "Y": np.eye(3)}, "v.npz: X and Y must have the same number of rows; X has 2, Y has 3."),
-        ({"X": np.eye(2), "Y": np.ones((2, 2, 2))}, "v.npz: Y must be a matrix"),
+        ({"X": np.eye(2), "Y": np.ones((2, 2, 2))}, "v.npz: Y must be a 0/1 matrix"),
         ({"X": np.eye(2), "y": np.array([0.5, 1])}, "v.npz: y must name one label per row; it holds fractions or NaN."),
         ({"X": np.eye(2), "Y": np.eye(2), "train_idx": np.array([5])}, "v.npz: split 'train' must lie between 0 and 1"),
         (
@@ -114,25 +114,25 @@ def test_wrong_archives_are_told(tmp_path, arrays, sentence):
     path = tmp_path / "v.npz"
     np.savez(path, **arrays)
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        read_table(path)
+        read_dataset(path)
 
 
 def test_a_single_array_is_not_an_archive(tmp_path):
     np.save(tmp_path / "v.npy", np.eye(2))
     path = (tmp_path / "v.npy").rename(tmp_path / "v.npz")
     with pytest.raises(ValueError, match=r"v.npz must be an NPZ archive; it holds a single array"):
-        read_table(path)
+        read_dataset(path)
 
 
 def test_a_file_of_another_kind_is_no_archive(tmp_path):
     (tmp_path / "text.npz").write_text("f0,f1\n1,2\n")
     with pytest.raises(ValueError, match=r"text.npz must be an NPZ archive; it is of another kind. Use numpy.savez."):
-        read_table(tmp_path / "text.npz")
+        read_dataset(tmp_path / "text.npz")
 
 
 def test_options_for_tables_are_refused(small, tmp_path):
-    with pytest.raises(ValueError, match=r"small.npz must hold its labels as Y or y; label, separator"):
-        read_table(write_npz(small, tmp_path), label="cat")
+    with pytest.raises(ValueError, match=r"small.npz must hold its labels as Y or y; label is for tables"):
+        read_dataset(write_npz(small, tmp_path), label="cat")
 
 
 def test_a_name_that_leaves_the_folder_is_refused(small, tmp_path):
@@ -142,4 +142,4 @@ def test_a_name_that_leaves_the_folder_is_refused(small, tmp_path):
 
 def test_sparse_labels_are_accepted(tmp_path):
     data = Dataset("s", np.ones((2, 1)), sp.csr_array(np.eye(2)), ("a", "b"))
-    np.testing.assert_array_equal(read_table(write_npz(data, tmp_path)).Y, np.eye(2))
+    np.testing.assert_array_equal(read_dataset(write_npz(data, tmp_path)).Y, np.eye(2))

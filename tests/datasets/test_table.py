@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onepos.datasets import read_features, read_table, write_npz
+from onepos.datasets import read_dataset, read_features, read_table, write_npz
 
 ONE = "a,b,kind\n1,2.5,cat\n-3,1e2,dog\n0,0,\n4,5,cat\n"
 SEVERAL = "kind,a\ncat; dog,1\n,2\ndog;dog,3\n"
@@ -67,7 +67,7 @@ def test_time_stamps_keep_their_seconds(tmp_path, name):
     np.testing.assert_allclose(data.X, frame[["time", "share"]], rtol=1e-15)
     X, _ = read_features(path, columns=["time"])
     np.testing.assert_array_equal(X[:, 0], stamps)
-    again = read_table(write_npz(data, tmp_path))
+    again = read_dataset(write_npz(data, tmp_path))
     assert again.X.dtype == np.float64
     np.testing.assert_array_equal(again.X, data.X)
 
@@ -165,20 +165,21 @@ KIND = {"label": "kind"}
         (
             ONE,
             {},
-            "t.csv needs either a label column or label columns; none given. Name one: its columns are a, b, kind",
+            "t.csv needs either a label column (label, --label) or label columns (label_columns, --label-columns); "
+            "none given. Name one: its columns are a, b, kind",
         ),
-        (ONE, KIND | {"label_columns": "a"}, "t.csv needs either a label column or label columns; both given."),
+        (ONE, KIND | {"label_columns": "a"}, "--label-columns); both given."),
         (ONE, {"label": "knid"}, "t.csv has no column 'knid'; did you mean 'kind'?"),
-        (ONE, KIND | {"drop": "zzz"}, "t.csv has no column 'zzz'; known: a, b, kind."),
-        (ONE, {"label_columns": "label_*"}, "t.csv has no column 'label_*'; known: a, b, kind."),
+        (ONE, KIND | {"drop": "zzz"}, "t.csv has no column 'zzz'; choose from a, b, kind."),
+        (ONE, {"label_columns": "label_*"}, "t.csv has no column 'label_*'; choose from a, b, kind."),
         (ONE, {"label_columns": "a"}, "t.csv, line 2: features must be numbers; column 'kind' holds 'cat'. Leave the"),
         ("a,kind\n1,x\n1,y\nhigh,x\n", KIND, "t.csv, line 4: features must be numbers; column 'a' holds 'high'."),
         ("a,kind\n1,x\n\n,y\n", KIND, "t.csv, line 4: every feature must be known; column 'a' is empty. Fill it,"),
         ("a,kind\n1,x\nNaN,y\n", KIND, "t.csv, line 3: every feature must be known; column 'a' is empty."),
-        ("a,kind\n1,x\n1e999,y\n", KIND, "t.csv, line 3: features must be finite; column 'a' holds inf."),
+        ("a,kind\n1,x\ninf,y\n", KIND, "t.csv, line 3: every feature must be finite; column 'a' holds inf."),
         ("a,kind\nTrue,x\n,y\n", KIND, "t.csv, line 3: every feature must be known; column 'a' is empty."),
         ("a,kind\nTrue,x\nmaybe,y\n", KIND, "t.csv, line 2: features must be numbers; column 'a' holds 'True'."),
-        (ONE, KIND | {"drop": ["a", "z*"]}, "t.csv has no column 'z*'; known: a, b, kind."),
+        (ONE, KIND | {"drop": ["a", "z*"]}, "t.csv has no column 'z*'; choose from a, b, kind."),
         (ONE, {"label_columns": ["a", "knd"]}, "t.csv has no column 'knd'; did you mean 'kind'?"),
         ("a,b,kind\n1,2,x\n1,2\n", KIND, "t.csv, line 3: a row must hold 3 cells like the first line; it holds 2."),
         ("a,kind\n1,x,7\n", KIND, "t.csv, line 2: a row must hold 2 cells like the first line; it holds 3."),

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from onepos.datasets import digit_scenes
-from onepos.datasets.scenes import as_pictures
+from onepos.datasets.scenes import as_images
 from onepos.images import (
     ImageFiles,
     ImageTensors,
@@ -243,15 +243,15 @@ def test_the_sets_are_samples(files, tmp_path):
     assert isinstance(packed.to(torch.device("meta")), PackedImages)
 
 
-def test_digit_scenes_as_pictures():
+def test_digit_scenes_as_images():
     scenes = digit_scenes(20)
-    images = as_pictures(scenes, enlarge=2)
+    images = as_images(scenes, enlarge=2)
     assert images.shape == (20, 32, 32, 3)
     assert images.dtype == np.uint8
     np.testing.assert_allclose(images[:, ::2, 1::2, 1].reshape(20, -1) / 255, scenes.X, atol=0.51 / 255)
     assert ImageTensors(images, UNIT).rows(torch.arange(2)).shape == (2, 3, 32, 32)
-    with pytest.raises(ValueError, match="the rows must be grey pictures"):
-        as_pictures(type(scenes)("flat", scenes.X, scenes.Y, scenes.label_names))
+    with pytest.raises(ValueError, match="the rows must be grey images"):
+        as_images(type(scenes)("flat", scenes.X, scenes.Y, scenes.label_names))
 
 
 def test_the_published_protocol():

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from onepos.datasets.scenes import as_pictures, digit_scenes
+from onepos.datasets.scenes import as_images, digit_scenes
 from onepos.images import ImageTensors
 from onepos.methods.base import Batch, TrainView
 from onepos.metrics import average_precision
@@ -69,7 +69,7 @@ def train_on_pictures():
 
     def train_on_pictures(method, *, epochs=10, lr=0.003, precision="32"):
         scenes = digit_scenes(64)
-        pictures = ImageTensors(as_pictures(scenes))
+        pictures = ImageTensors(as_images(scenes))
         torch.manual_seed(0)
         layers = [nn.Conv2d(3, 16, 4, 4), nn.ReLU(), nn.Conv2d(16, 32, 2, 2), nn.ReLU()]  # 16 px → 2 × 2 places
         pool = [] if method.maps else [nn.AdaptiveAvgPool2d(1), nn.Flatten()]

@@ -335,7 +335,7 @@ def test_fast_at_the_size_of_delicious():
     ("observed", "logits", "prior", "text"),
     [
         ([[1, 0]], [[1.0, 2.0, 3.0]], None, r"one shape \(n, c\); theirs are \(1, 2\) and \(1, 3\)"),
-        ([[1, 0]], [[1.0, np.nan]], None, "logits must be finite; row 0, column 1 holds nan"),
+        ([[1, 0]], [[1.0, np.nan]], None, "logits must be finite; row 0, column 1 holds NaN"),
         ([[2, 0]], [[1.0, 0.0]], None, "observed must hold only 0 and 1; row 0, column 0 holds 2"),
         ([[1, 0]], [[1.0, 0.0]], [0.5], r"each of the 2 labels; its shape is \(1,\)"),
         ([[1, 0]], [[1.0, 0.0]], [0.5, 1.5], "between 0 and 1; that of label 1 is 1.5"),

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import nn
 
 from onepos.datasets import digit_scenes
-from onepos.datasets.scenes import as_pictures
+from onepos.datasets.scenes import as_images
 from onepos.images import ImageFiles, ImageTensors
 from onepos.images.networks import UNIT, Normalization
 from onepos.images.networks.resnet import BasicBlock
@@ -333,7 +333,7 @@ def scenes():
     data = digit_scenes(1200)
     held_out = np.concatenate([data.splits["val"], data.splits["test"]])
     return [
-        (ImageTensors(as_pictures(part), Normalization((0.3,) * 3, (0.3,) * 3)), part.Y)
+        (ImageTensors(as_images(part), Normalization((0.3,) * 3, (0.3,) * 3)), part.Y)
         for part in (data.take(data.splits["train"]), data.take(held_out))
     ]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from onepos.bench.study import PUBLISHED_DRAW, ImageSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.datasets.dataset import Labels
-from onepos.datasets.scenes import as_pictures
+from onepos.datasets.scenes import as_images
 from onepos.images import ImageFiles, ImageTensors, pack_images
 from onepos.images.features import run_network
 from onepos.images.networks import BACKBONES, make_image_backbone
@@ -56,7 +56,7 @@ def _samples(part: Dataset | ImageDataset, run: Run, settings: ImageSettings) ->
                 f"the size of the images must be a multiple of that of {part.name}, {height} pixels; it is "
                 f"{settings.size}. Change images.size of the study."
             )
-        return ImageTensors(as_pictures(part, settings.size // height), normalization)
+        return ImageTensors(as_images(part, settings.size // height), normalization)
     files = ImageFiles(part.files, settings.size, normalization=normalization)
     if len(files) * files.n_features > _IN_MEMORY:
         return files

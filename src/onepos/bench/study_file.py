@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from onepos.bench.grid import SAMPLERS, Axis
 from onepos.bench.study import Budget, ImageSettings, Selection, Study, parse_network
-from onepos.datasets.labels import suggest
 from onepos.metrics import METRICS
 from onepos.training.selection import MAJORITY
+from onepos.validation import suggest
 
 STUDIES = Path(__file__).with_name("studies")
 

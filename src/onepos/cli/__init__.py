@@ -23,10 +23,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# What Ctrl-C leaves behind, by command.
-_GO_ON = {
-    "fit": "With --checkpoint FILE the same command goes on where it was.",
-    "bench": "The same command goes on where it was.",
+# What remains after Ctrl-C, by command.
+_AFTER_STOP = {
+    "fit": "No model was written. With --checkpoint FILE, finished epochs are kept and the same command continues "
+    "after the last one; the preparation before the first epoch is repeated.",
+    "bench": "Finished runs are kept; the same command makes the others.",
 }
 
 for command in (demo, fit, predict, evaluate, priors):
@@ -58,13 +59,13 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(arguments)
     except SystemExit as stop:
-        if stop.code == 130:  # what the framework makes of Ctrl-C
-            complain(" ".join(["stopped.", *(_GO_ON[name] for name in arguments[:1] if name in _GO_ON)]))
+        if stop.code == 130:  # Ctrl-C
+            complain(f"stopped. {_AFTER_STOP.get(arguments[0], '')}".strip())
             raise SystemExit(1) from None
         raise
     except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         _end(error, 2, debug)
-    except Exception as error:  # the last door: whatever failed, a person reads one sentence
+    except Exception as error:  # whatever failed, the user reads one sentence
         _end(error, 1, debug)
 
 

@@ -199,8 +199,8 @@ def _advance(advance: Callable[[str, int, int], None], name: str, status: Status
 
 
 def _read_metrics(text: str) -> list[str]:
-    from onepos.datasets.labels import suggest
     from onepos.metrics import METRICS
+    from onepos.validation import suggest
 
     names = text.split(",")
     for name in names:

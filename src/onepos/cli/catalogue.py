@@ -1,4 +1,4 @@
-"""`onepos data` and `onepos list`: what there is."""
+"""`onepos data` and `onepos list`: data sets, methods and metrics by name."""
 
 from __future__ import annotations
 
@@ -8,22 +8,11 @@ from typing import Annotated
 import typer
 
 from onepos.cli.console import progress, show_json, show_number, show_table
-from onepos.cli.inputs import name_columns, read_rows
-from onepos.cli.options import (
-    DataArgument,
-    DataRoot,
-    Drop,
-    Image,
-    Json,
-    Label,
-    LabelColumns,
-    Quiet,
-    Separator,
-    SplitSeed,
-)
+from onepos.cli.inputs import read_rows
+from onepos.cli.options import DataArgument, DataRoot, Json, Quiet, RowOptions, grouped
 
-data_app = typer.Typer(help="Known data sets: list, describe, fetch.", no_args_is_help=True, rich_markup_mode=None)
-list_app = typer.Typer(help="What there is to choose from.", no_args_is_help=True, rich_markup_mode=None)
+data_app = typer.Typer(help="Data sets by name: list, describe, fetch.", no_args_is_help=True, rich_markup_mode=None)
+list_app = typer.Typer(help="Methods, metrics and data sets.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @data_app.command("list")
@@ -50,20 +39,10 @@ def data_list(data_root: DataRoot = None, as_json: Json = False) -> None:
 
 
 @data_app.command("info")
-def data_info(
-    data: DataArgument,
-    label: Label = None,
-    separator: Separator = None,
-    label_columns: LabelColumns = None,
-    image: Image = None,
-    drop: Drop = None,
-    split_seed: SplitSeed = 0,
-    data_root: DataRoot = None,
-    as_json: Json = False,
-) -> None:
+@grouped
+def data_info(data: DataArgument, options: RowOptions, as_json: Json = False) -> None:
     """Describe a data set: sizes, labels per row, class priors."""
-    columns = name_columns(label, separator, label_columns, drop, image)
-    facts = read_rows(data, columns, data_root, split_seed).describe()
+    facts = read_rows(data, options).describe()
     if as_json:
         show_json(facts)
         return

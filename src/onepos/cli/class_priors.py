@@ -10,34 +10,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onepos.cli.console import Advance, json_number, progress, show_json, show_number, show_table
-from onepos.cli.fitting import train_model, without_skipped
-from onepos.cli.image_inputs import image_parameters, make_classifier
-from onepos.cli.inputs import as_inputs, check_folder, name_columns, observe, read_rows
+from onepos.cli.fitting import make_classifier, train_model, without_skipped
+from onepos.cli.inputs import as_inputs, check_output, observe, read_rows
 from onepos.cli.options import (
-    Cache,
     DataArgument,
-    DataRoot,
     Device,
     DrawFile,
     DrawHow,
-    Drop,
+    DrawOptions,
     Epochs,
     Estimator,
-    Image,
+    ImageOptions,
     Json,
-    Label,
-    LabelColumns,
     Method,
     Network,
     Positives,
     Quiet,
+    RowOptions,
     Seed,
-    Separator,
     Size,
-    SkipBroken,
-    SplitSeed,
+    TrainOptions,
     Weights,
-    Workers,
+    grouped,
 )
 
 if TYPE_CHECKING:
@@ -47,23 +41,18 @@ if TYPE_CHECKING:
     from onepos.priors import PriorEstimate
 
 
+@grouped
 def priors(
     data: DataArgument,
-    label: Label = None,
-    separator: Separator = None,
-    label_columns: LabelColumns = None,
-    image: Image = None,
-    drop: Drop = None,
+    row_options: RowOptions,
+    image_options: ImageOptions,
     draw: DrawHow = None,
     draw_file: DrawFile = None,
     method: Method = "crisp",
     network: Network = None,
     weights: Weights = "auto",
     size: Size = None,
-    workers: Workers = 2,
-    skip_broken: SkipBroken = False,
-    cache: Cache = None,
-    epochs: Epochs = 20,
+    epochs: Epochs = None,
     estimator: Annotated[
         Estimator,
         typer.Option(
@@ -78,30 +67,27 @@ def priors(
         float | None, typer.Option(help="Probability with which an interval may miss, by default 0.01; for bbe.")
     ] = None,
     tau: Annotated[float | None, typer.Option(help="Weight of the confidence term, by default 0.01; for bbe.")] = None,
-    positives: Positives = "single",
-    device: Device = "auto",
+    positives: Positives = None,
+    device: Device = None,
     seed: Seed = 0,
-    split_seed: SplitSeed = 0,
-    data_root: DataRoot = None,
     out: Annotated[Path | None, typer.Option(help="Also write the table here (CSV).")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Estimate how common each label really is, with intervals, from one observed label per row."""
-    if out is not None:
-        check_folder(out)
+    check_output(out, quiet, as_json)
     given = {"cardinality": cardinality, "delta": delta, "tau": tau}
     settings = {name: value for name, value in given.items() if value is not None}
     _refuse_unused(settings, estimator)
-    columns = name_columns(label, separator, label_columns, drop, image)
-    rows = read_rows(data, columns, data_root, split_seed)
-    observed = observe(rows, draw, draw_file, None, seed, positives)
+    rows = read_rows(data, row_options)
+    observed = observe(rows, DrawOptions(draw, draw_file), seed, positives or "single")
 
     from onepos.priors import estimate_priors
 
-    images = image_parameters(weights=weights, size=size, workers=workers, skip_broken=skip_broken, cache=cache)
-    chosen = {"epochs": epochs, "positives": positives, "device": device, "random_state": seed}
-    model = make_classifier(rows, method, network, images, **chosen)
+    images = image_options.parameters()
+    images |= {"weights": None if weights == "none" else weights, "image_size": size}
+    chosen = TrainOptions(epochs=epochs, positives=positives, device=device).parameters()
+    model = make_classifier(rows, method, network, images, **chosen, random_state=seed)
     if estimator == Estimator.bracket:
         scores, observed = _held_out_scores(model, rows, observed, seed, quiet)
     else:

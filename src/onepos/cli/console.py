@@ -1,4 +1,4 @@
-"""What the command line prints: tables, progress, and one sentence where something is wrong."""
+"""What the command line prints: tables, progress, errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def show_json(value: Any) -> None:
 def progress(quiet: bool) -> Iterator[Advance]:
     """Gives advance(what, step, steps): a bar on a terminal, ten plain lines per task elsewhere, on standard error.
 
-    A step of −1 says that something long begins.
+    A step of −1 announces a long step.
     """
     if quiet:
         yield lambda what, step, steps: None
@@ -59,15 +59,15 @@ def progress(quiet: bool) -> Iterator[Advance]:
 
 
 def _lines() -> Advance:
-    told: dict[str, int] = {}
+    printed: dict[str, int] = {}
 
     def advance(what: str, step: int, steps: int) -> None:
         if step < 0:
             print(f"{what} …", file=sys.stderr, flush=True)
         tenth = 10 * (step + 1) // max(steps, 1)
-        if tenth != told.get(what, 0):
+        if tenth != printed.get(what, 0):
             print(f"{what}: {step + 1}/{steps}", file=sys.stderr, flush=True)
-        told[what] = tenth
+        printed[what] = tenth
 
     return advance
 

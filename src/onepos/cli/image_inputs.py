@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from onepos.datasets import Dataset
-    from onepos.estimator import SinglePositiveClassifier
+    from onepos.cli.options import RowOptions
+    from onepos.datasets.table import Table
     from onepos.images.readers import ImageDataset
 
 PARTS = ("train", "val", "test")
@@ -21,44 +21,51 @@ def cut_part(data: str) -> tuple[str, str]:
     return (name, part) if part in PARTS and name and name not in LAYOUTS else (data, "")
 
 
-def names_images(name: str, image: str | None) -> bool:
+def open_if_table(name: str, options: RowOptions) -> Table | None:
+    """The table of this name, which is opened once; None where this names no table."""
+    from onepos.datasets.table import TABLE_SUFFIXES, open_table
+
+    if not name.lower().endswith(TABLE_SUFFIXES) or Path(name).is_dir():
+        return None
+    label = options.label or (None if options.label_columns else "label")
+    return open_table(name, text=(options.image, label))
+
+
+def is_of_images(name: str, table: Table | None, image: str | None) -> bool:
     """Whether this names images: a folder, an official layout, an image, or a table with a column of paths."""
     from onepos.images.readers.folders import SUFFIXES
 
     if name.partition(":")[0] in LAYOUTS and ":" in name:
         return True
-    return Path(name).is_dir() or name.lower().endswith(SUFFIXES) or _find_image_column(name, image) is not None
+    return Path(name).is_dir() or name.lower().endswith(SUFFIXES) or _find_image_column(table, image) is not None
 
 
-def _find_image_column(name: str, image: str | None) -> str | None:
+def _find_image_column(table: Table | None, image: str | None) -> str | None:
     """The given column, or `path` where its first cell is the path of an image."""
     from onepos.images.readers.folders import SUFFIXES
-    from onepos.images.readers.image_table import read_cells
 
-    if Path(name).suffix not in (".csv", ".tsv") or not Path(name).is_file():
-        return None
-    if image is not None:
-        return image
-    columns, rows = read_cells(name, 1, errors="replace")
-    cells = dict(zip(columns, rows[0][1] if rows else [], strict=False))
-    return "path" if cells.get("path", "").strip().lower().endswith(SUFFIXES) else None
+    if table is None or image is not None:
+        return None if table is None else image
+    first = str(table.frame["path"].iloc[0]) if "path" in table.frame.columns else ""
+    return "path" if first.strip().lower().endswith(SUFFIXES) else None
 
 
-def read_image_rows(name: str, part: str, columns: dict[str, str | None], split_seed: int) -> ImageDataset:
-    """Labelled images: all of them, or one part of the split that comes with them or of a seeded one."""
-    import onepos.images.readers as readers
-
+def read_image_rows(name: str, part: str, options: RowOptions, table: Table | None) -> ImageDataset:
+    """Labelled images, all or one part of the split they bring, or of a seeded one."""
     layout, _, folder = name.partition(":")
     if layout in LAYOUTS and folder:
-        images = readers.with_published_protocol(getattr(readers, f"read_{layout}")(folder))
+        images = _read_layout(layout, folder)
     elif Path(name).is_dir():
-        images = readers.read_folders(name)
-    elif (image := _find_image_column(name, columns.get("image"))) is not None:
-        label = columns.get("label") or "label"
-        images = readers.read_image_table(name, image=image, label=label, separator=columns.get("separator"))
+        from onepos.images.readers import read_folders
+
+        images = read_folders(name)
+    elif table is not None and (image := _find_image_column(table, options.image)) is not None:
+        from onepos.images.readers import read_image_table
+
+        images = read_image_table(table, image=image, label=options.label or "label", separator=options.separator)
     else:
         raise ValueError(
-            f"labelled images must be a folder per class or a table of paths and labels; {name} is one image. "
+            f"labelled images come as a folder per class or a table of paths and labels; {name} is one image. "
             "Name the folder above the folders of the classes."
         )
     if not part:
@@ -66,72 +73,48 @@ def read_image_rows(name: str, part: str, columns: dict[str, str | None], split_
     if images.splits is None:
         from onepos.protocol import train_val_test_split
 
-        return images.take(train_val_test_split(images.Y, split_seed)._asdict()[part])
+        return images.take(train_val_test_split(images.Y, options.split_seed)._asdict()[part])
     if part not in images.splits:
         raise ValueError(f"{name} has the parts {', '.join(images.splits)}; there is no {part}. Name one of them.")
     return images.take(images.splits[part])
 
 
-def list_images(name: str, part: str, image: str | None, split_seed: int) -> list[str]:
+def _read_layout(layout: str, folder: str) -> ImageDataset:
+    """With the split and the single positives of the published benchmark."""
+    import onepos.images.readers as readers
+
+    read = {
+        "voc": readers.read_voc,
+        "coco": readers.read_coco,
+        "nuswide": readers.read_nuswide,
+        "cub": readers.read_cub,
+    }
+    return readers.with_published_protocol(read[layout](folder))
+
+
+def list_images(name: str, part: str, options: RowOptions) -> list[str]:
     """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
     from onepos.images.readers.folders import SUFFIXES
-    from onepos.images.readers.image_table import read_cells
 
+    table = open_if_table(name, options)
     if part or name.partition(":")[0] in LAYOUTS:
-        return read_image_rows(name, part, {"image": image}, split_seed).files
+        return read_image_rows(name, part, options, table).files
     if Path(name).is_dir():
-        return _list_folder(Path(name))
+        found = sorted(path for path in Path(name).rglob("*") if path.name.lower().endswith(SUFFIXES))
+        seen = [path for path in found if not any(step.startswith(".") for step in path.relative_to(name).parts)]
+        if not seen:
+            raise ValueError(f"{name} must hold images ({', '.join(SUFFIXES)}); it holds none. Check the path.")
+        return [str(path) for path in seen]
     if name.lower().endswith(SUFFIXES):
         return [name]
-    column = _find_image_column(name, image)
-    if column is None:
+    column = _find_image_column(table, options.image)
+    if table is None or column is None:
         raise ValueError(
             f"this model takes images: name a folder, an image, or a table with a column of paths (--image); {name} "
             "is none of these."
         )
-    columns, rows = read_cells(name)
-    if column not in columns:
-        raise ValueError(f"{name} has no column '{column}'; it has {', '.join(columns)}. Name one with --image.")
-    place = columns.index(column)
-    cells = [row[place].strip() if len(row) > place else "" for _, row in rows]
-    if not all(cells) or not cells:
-        empty = cells.index("") if cells else 0
-        raise ValueError(f"{name} must hold a path in each row; row {empty} holds none. Correct the table.")
-    return [str(Path(name).parent / cell.replace("\\", "/")) for cell in cells]
-
-
-def _list_folder(folder: Path) -> list[str]:
-    """The images in a folder and below, without hidden ones."""
-    from onepos.images.readers.folders import SUFFIXES
-
-    found = sorted(path for path in folder.rglob("*") if path.name.lower().endswith(SUFFIXES))
-    kept = [path for path in found if not any(step.startswith(".") for step in path.relative_to(folder).parts)]
-    if not kept:
-        raise ValueError(f"{folder} must hold images ({', '.join(SUFFIXES)}); it holds none. Check the path.")
-    return [str(path) for path in kept]
-
-
-def make_classifier(
-    rows: Dataset | ImageDataset, method: Any, network: str | None, images: dict[str, Any], **parameters: Any
-) -> SinglePositiveClassifier:
-    """The classifier for rows of numbers, or the one for images; `images` are the parameters of the latter alone."""
-    from onepos.estimator import SinglePositiveClassifier
-
-    if not hasattr(rows, "files"):
-        return SinglePositiveClassifier(method, network=network or "mlp", **parameters)
-    from onepos.images.classifier import SinglePositiveImageClassifier
-
-    return SinglePositiveImageClassifier(method, network=network or "efficientnet-lite0", **images, **parameters)
-
-
-def image_parameters(
-    *, weights: str, size: int | None, workers: int, skip_broken: bool, cache: Path | None
-) -> dict[str, Any]:
-    """Options of a command as parameters of the image classifier."""
-    return {
-        "weights": None if weights == "none" else weights,
-        "image_size": size,
-        "workers": workers,
-        "on_error": "skip" if skip_broken else "raise",
-        "cache": cache,
-    }
+    table.check_columns([column])
+    paths = [str(path).strip().replace("\\", "/") for path in table.frame[column].fillna("")]
+    if "" in paths:
+        raise ValueError(f"{name} must hold a path in each row; row {paths.index('')} holds none. Correct the table.")
+    return [str(Path(name).parent / path) for path in paths]

@@ -5,13 +5,12 @@ from onepos.datasets.dataset import Dataset
 from onepos.datasets.download import get_dataset
 from onepos.datasets.draws import load_draw, save_draw
 from onepos.datasets.features import read_pooled_features
-from onepos.datasets.loading import data_root, load_dataset
+from onepos.datasets.loading import data_root, load_dataset, read_dataset, read_features
 from onepos.datasets.mat import read_mat
 from onepos.datasets.npz import write_npz
-from onepos.datasets.reading import read_dataset, read_features
 from onepos.datasets.scenes import digit_scenes
 from onepos.datasets.sources import DATASETS, Source
-from onepos.datasets.table import read_table
+from onepos.datasets.table import open_table, read_table
 
 __all__ = [
     "DATASETS",
@@ -22,6 +21,7 @@ __all__ = [
     "get_dataset",
     "load_dataset",
     "load_draw",
+    "open_table",
     "read_arff",
     "read_dataset",
     "read_features",

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, Features, stack_rows, to_dense
+from onepos.datasets.dataset import Dataset, Features, stack_rows
 from onepos.datasets.files import check_file, naming, open_binary, strip_suffix
 from onepos.datasets.label_xml import find_label_xml, read_label_names
-from onepos.datasets.labels import suggest
+from onepos.validation import suggest, to_dense
 
 BLOCK = 2048
 

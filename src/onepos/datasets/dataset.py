@@ -1,19 +1,23 @@
 """The frozen `Dataset`: one matrix of features, one of labels, and their names.
 
-Whatever a file looked like, past this class the arrays are checked: shapes agree, labels are 0 or 1,
-features are finite. The rooms below trust that and do not check again.
+Once a `Dataset` exists, its arrays are checked: shapes agree, labels are 0 or 1, features are finite. Later layers rely
+on that and do not check again.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from onepos.validation import Indicator, check_finite, check_indicator
+
 Features: TypeAlias = npt.NDArray[np.float32 | np.float64] | sp.csr_array
-Labels: TypeAlias = npt.NDArray[np.uint8]
+Labels: TypeAlias = Indicator
 Rows: TypeAlias = npt.NDArray[np.intp]
 
 # Rounding to float32 may change a value by this share of its column's standard deviation.
@@ -21,55 +25,41 @@ BLUR = 1e-6
 COLUMNS_AT_ONCE = 64
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Dataset:
-    """Features and full labels of one data set, checked and read-only.
-
-    Args:
-        name: Short name, used for file names and tables.
-        X: Features, (n, d), dense or sparse; kept as float32, or float64 where float32 would blur a column (dense
-            only).
-        Y: Labels, (n, c), 0 or 1; kept as uint8.
-        label_names: One name per column of Y, no two alike.
-        feature_names: One name per column of X, where the source has them.
-        splits: Row numbers per part ("train", "val", "test") as the source ships them; no row in two parts.
-        source: Where the data came from.
-        image_shape: Shape of one row when the features are the pixels of an image.
-        observed: The single-positive draw shipped with the data, (n, c), a subset of Y.
-
-    Raises:
-        ValueError: When one of the statements above does not hold; the text says where.
-    """
+class LabelledRows:
+    """What data sets of features and of images share: labels, their names, splits and a draw, checked and read-only."""
 
     name: str
-    X: Features
     Y: Labels
     label_names: tuple[str, ...]
-    feature_names: tuple[str, ...] | None = None
-    splits: Mapping[str, Rows] | None = None
-    source: str = ""
-    image_shape: tuple[int, ...] | None = None
-    observed: Labels | None = None
+    splits: Mapping[str, Rows] | None
+    source: str
+    observed: Labels | None
 
-    def __post_init__(self) -> None:
-        """Check every field and freeze the arrays."""
-        fields: dict[str, Any] = {
-            "X": check_features(self.X),
-            "label_names": tuple(map(str, self.label_names)),
-        }
-        fields["Y"] = check_indicator(self.Y, "Y", fields["label_names"])
-        self.__dict__.update(fields)
-        if self.feature_names is not None:
-            self.__dict__["feature_names"] = tuple(map(str, self.feature_names))
-        self._check_shapes()
+    def _check_labels(self) -> None:
+        names = tuple(map(str, self.label_names))
+        Y = check_indicator(self.Y, "Y", columns=names, allow_empty=False)
+        _check_names(names, Y.shape[1])
+        self.__dict__.update(label_names=names, Y=_freeze(np.ascontiguousarray(Y)))
         if self.observed is not None:
             self.__dict__["observed"] = self._check_observed()
         if self.splits is not None:
-            self.__dict__["splits"] = check_splits(self.splits, self.n_samples)
+            self.__dict__["splits"] = _check_splits(self.splits, self.n_samples)
 
-    def __repr__(self) -> str:
-        kind = "sparse " if self.is_sparse else ""
-        return f"Dataset('{self.name}', {self.n_samples} × {self.n_features} {kind}features, {self.n_labels} labels)"
+    def _check_observed(self) -> Labels:
+        observed = check_indicator(self.observed, "observed", columns=self.label_names)
+        if observed.shape != self.Y.shape:
+            raise ValueError(
+                f"observed must have the shape of Y; it is {observed.shape}, Y is {self.Y.shape}. "
+                "Check that both come from the same file."
+            )
+        wrong = np.argwhere(observed > self.Y)
+        if len(wrong):
+            row, column = wrong[0]
+            raise ValueError(
+                f"observed must mark only true positives; row {row} marks '{self.label_names[column]}' "
+                "which Y does not hold. Draw again from this Y."
+            )
+        return _freeze(np.ascontiguousarray(observed))
 
     @property
     def n_samples(self) -> int:
@@ -77,19 +67,9 @@ class Dataset:
         return int(self.Y.shape[0])
 
     @property
-    def n_features(self) -> int:
-        """Number of columns of X."""
-        return int(self.X.shape[1])
-
-    @property
     def n_labels(self) -> int:
         """Number of columns of Y."""
         return int(self.Y.shape[1])
-
-    @property
-    def is_sparse(self) -> bool:
-        """Whether X is a sparse matrix."""
-        return sp.issparse(self.X)
 
     @property
     def cardinality(self) -> float:
@@ -106,7 +86,7 @@ class Dataset:
         """Share of positive rows per label, (c,)."""
         return np.asarray(self.Y.mean(axis=0, dtype=np.float64))
 
-    def take(self, rows: npt.ArrayLike) -> "Dataset":
+    def take(self, rows: npt.ArrayLike) -> Self:
         """Keep the given rows, in the given order.
 
         Splits follow their rows to the new positions; they are dropped when a row is taken twice.
@@ -114,19 +94,23 @@ class Dataset:
         Args:
             rows: Row numbers, or a boolean mask of length n.
         """
-        chosen = as_rows(rows, self.n_samples, "rows")
-        return replace(
+        chosen = _as_rows(rows, self.n_samples, "rows")
+        return replace(  # type: ignore[type-var]  # every subclass is a dataclass
             self,
-            X=self.X[chosen],
             Y=self.Y[chosen],
-            splits=move_splits(self.splits, chosen, self.n_samples),
+            splits=_move_splits(self.splits, chosen, self.n_samples),
             observed=None if self.observed is None else self.observed[chosen],
+            **self._take_inputs(chosen),
         )
 
-    def without_unlabelled(self) -> "Dataset":
-        """Drop the rows that have no positive label; such rows can not show one."""
-        labelled = self.Y.any(axis=1)
-        return self if labelled.all() else self.take(labelled)
+    def _take_inputs(self, rows: Rows) -> dict[str, Any]:
+        """The fields of a subclass that have one entry per row, for the chosen rows."""
+        raise NotImplementedError
+
+    def without_unlabelled(self) -> Self:
+        """Drop the rows that have no positive label: nothing can be observed of them."""
+        is_labelled = self.Y.any(axis=1)
+        return self if is_labelled.all() else self.take(is_labelled)
 
     def describe(self) -> dict[str, Any]:
         """Return the figures that tell one variant of a data set from another."""
@@ -135,7 +119,6 @@ class Dataset:
         return {
             "name": self.name,
             "n_samples": self.n_samples,
-            "n_features": self.n_features,
             "n_labels": self.n_labels,
             "cardinality": self.cardinality,
             "density": self.density,
@@ -146,8 +129,69 @@ class Dataset:
             "rows_with_one_label": int((per_row == 1).sum()),
             "label_sets": len(np.unique(np.packbits(self.Y, axis=1), axis=0)),
             "labels_without_positive": int((prior == 0).sum()),
-            "sparse": self.is_sparse,
         }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(LabelledRows):
+    """Features and full labels of one data set, checked and read-only.
+
+    Args:
+        name: Short name, used for file names and tables.
+        X: Features, (n, d), dense or sparse; kept as float32, or float64 where float32 would blur a column (dense
+            only).
+        Y: Labels, (n, c), 0 or 1; kept as uint8.
+        label_names: One name per column of Y, no two alike.
+        feature_names: One name per column of X, where the source has them.
+        splits: Row numbers per part ("train", "val", "test") as the source ships them; no row in two parts.
+        source: Where the data came from.
+        image_shape: Shape of one row when the features are the pixels of an image.
+        observed: The single-positive draw shipped with the data, (n, c), a subset of Y.
+
+    Raises:
+        ValueError: When one of the statements above does not hold; the message names the place.
+    """
+
+    name: str
+    X: Features
+    Y: Labels
+    label_names: tuple[str, ...]
+    feature_names: tuple[str, ...] | None = None
+    splits: Mapping[str, Rows] | None = None
+    source: str = ""
+    image_shape: tuple[int, ...] | None = None
+    observed: Labels | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field and freeze the arrays."""
+        self.__dict__["X"] = check_features(self.X)
+        self._check_labels()
+        if self.feature_names is not None:
+            self.__dict__["feature_names"] = tuple(map(str, self.feature_names))
+        self._check_shapes()
+
+    def __repr__(self) -> str:
+        kind = "sparse " if self.is_sparse else ""
+        return f"Dataset('{self.name}', {self.n_samples} × {self.n_features} {kind}features, {self.n_labels} labels)"
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns of X."""
+        return int(self.X.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether X is a sparse matrix."""
+        return sp.issparse(self.X)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the figures that tell one variant of a data set from another."""
+        facts = super().describe()
+        first = {"name": facts.pop("name"), "n_samples": facts.pop("n_samples"), "n_features": self.n_features}
+        return first | facts | {"sparse": self.is_sparse}
+
+    def _take_inputs(self, rows: Rows) -> dict[str, Any]:
+        return {"X": self.X[rows]}
 
     def _check_shapes(self) -> None:
         n, d = self.X.shape
@@ -167,22 +211,6 @@ class Dataset:
                 f"{int(np.prod(self.image_shape))}, X has {d}. Correct one of them."
             )
 
-    def _check_observed(self) -> Labels:
-        observed = check_indicator(self.observed, "observed", self.label_names)
-        if observed.shape != self.Y.shape:
-            raise ValueError(
-                f"observed must have the shape of Y; it is {observed.shape}, Y is {self.Y.shape}. "
-                "Check that both come from the same file."
-            )
-        wrong = np.argwhere(observed > self.Y)
-        if len(wrong):
-            row, column = wrong[0]
-            raise ValueError(
-                f"observed must mark only true positives; row {row} marks '{self.label_names[column]}' "
-                "which Y does not hold. Draw again from this Y."
-            )
-        return observed
-
 
 def check_features(X: Any) -> Features:
     """Return X as a read-only array or CSR matrix, or say what is wrong with it.
@@ -191,10 +219,7 @@ def check_features(X: Any) -> Features:
     more than 1e-6 of its column's standard deviation, as with time stamps. Sparse features are always float32.
     """
     checked = _as_csr(X) if sp.issparse(X) else _as_matrix(X)
-    values = checked.data if isinstance(checked, sp.csr_array) else checked
-    if not np.isfinite(values).all():
-        row, column, value = _find_not_finite(checked)
-        raise ValueError(f"X must be finite; row {row}, column {column} is {value}. Fill or drop missing values first.")
+    check_finite(checked, "X")
     return checked if isinstance(checked, sp.csr_array) else _freeze(_narrow(checked))
 
 
@@ -206,11 +231,6 @@ def check_indices(matrix: Any) -> None:
     # SciPy leaves this out for a matrix that claims to hold nothing.
     if (np.diff(matrix.indptr) < 0).any():
         raise ValueError("the row pointers of a sparse matrix must not decrease; they do. Build it again.")
-
-
-def to_dense(values: Any) -> npt.NDArray[Any]:
-    """Return an array or a sparse matrix as an array."""
-    return np.asarray(values.toarray() if hasattr(values, "toarray") else values)
 
 
 def stack_rows(blocks: Sequence[Any]) -> Any:
@@ -283,36 +303,6 @@ def _freeze(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def _find_not_finite(X: Features) -> tuple[int, int, float]:
-    if isinstance(X, sp.csr_array):
-        place = int(np.flatnonzero(~np.isfinite(X.data))[0])
-        row = int(np.searchsorted(X.indptr, place, side="right")) - 1
-        return row, int(X.indices[place]), float(X.data[place])
-    row, column = map(int, np.argwhere(~np.isfinite(X))[0])
-    return row, column, float(X[row, column])
-
-
-def check_indicator(values: Any, what: str, names: tuple[str, ...]) -> Labels:
-    """A 0/1 matrix with a column for each name, or a sentence on what is wrong with it."""
-    given = to_dense(values)
-    if given.dtype.kind not in "buif":
-        raise ValueError(f"{what} must hold 0 and 1; its type is {given.dtype}. Turn labels into 0/1 columns.")
-    if given.ndim != 2 or 0 in given.shape:
-        raise ValueError(
-            f"{what} must be a matrix (rows, labels) with at least one of each; its shape is {given.shape}. "
-            "Give one 0/1 column per label."
-        )
-    _check_names(names, given.shape[1])
-    wrong = (given != 0) & (given != 1)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"{what} must hold only 0 and 1; row {row}, column {column} ('{names[column]}') is "
-            f"{given[row, column]}. Mark a positive label with 1 and everything else with 0."
-        )
-    return _freeze(np.ascontiguousarray(given, dtype=np.uint8))
-
-
 def _check_names(names: tuple[str, ...], n_labels: int) -> None:
     if len(names) != n_labels:
         raise ValueError(
@@ -327,12 +317,12 @@ def _check_names(names: tuple[str, ...], n_labels: int) -> None:
             )
 
 
-def check_splits(splits: Mapping[str, Any], n_samples: int) -> dict[str, Rows]:
+def _check_splits(splits: Mapping[str, Any], n_samples: int) -> dict[str, Rows]:
     """Parts that share no row."""
     checked: dict[str, Rows] = {}
     owner = np.full(n_samples, -1, dtype=np.intp)
     for number, (part, rows) in enumerate(splits.items()):
-        index = as_rows(rows, n_samples, f"split '{part}'")
+        index = _as_rows(rows, n_samples, f"split '{part}'")
         taken = index[owner[index] >= 0]
         if len(taken) or len(np.unique(index)) < len(index):
             other = f"also in '{list(splits)[owner[taken[0]]]}'" if len(taken) else "listed twice"
@@ -351,7 +341,7 @@ def _first_repeated(index: Rows) -> int:
     return int(values[counts > 1][0])
 
 
-def as_rows(rows: npt.ArrayLike, n_samples: int, what: str) -> Rows:
+def _as_rows(rows: npt.ArrayLike, n_samples: int, what: str) -> Rows:
     """Row numbers, from numbers or a mask."""
     index = np.asarray(rows)
     if index.dtype == bool and index.shape == (n_samples,):
@@ -370,7 +360,7 @@ def as_rows(rows: npt.ArrayLike, n_samples: int, what: str) -> Rows:
     return _freeze(index.astype(np.intp))
 
 
-def move_splits(splits: Mapping[str, Rows] | None, chosen: Rows, n_samples: int) -> dict[str, Rows] | None:
+def _move_splits(splits: Mapping[str, Rows] | None, chosen: Rows, n_samples: int) -> dict[str, Rows] | None:
     """The parts by the new numbers of the chosen rows."""
     if splits is None or len(np.unique(chosen)) < len(chosen):
         return None

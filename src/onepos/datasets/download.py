@@ -1,4 +1,7 @@
-"""Getting data sets: from their publishers, or from files the user already has."""
+"""Getting data sets: from their publishers, or from files the user already has.
+
+An interrupted download continues where it stopped, by ranges of bytes; pooch, the usual library, begins again.
+"""
 
 import hashlib
 import http.client
@@ -17,11 +20,11 @@ from onepos.datasets.arff import read_arff
 from onepos.datasets.dataset import Dataset, stack_rows
 from onepos.datasets.features import read_pooled_features
 from onepos.datasets.files import naming, open_binary
-from onepos.datasets.labels import suggest
 from onepos.datasets.loading import data_root, load_dataset
 from onepos.datasets.mat import read_mat
 from onepos.datasets.npz import write_npz
 from onepos.datasets.sources import DATASETS, RemoteFile, Source
+from onepos.validation import suggest
 
 TIMEOUT = 30.0
 ATTEMPTS = 3

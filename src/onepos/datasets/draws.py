@@ -1,6 +1,6 @@
-"""The draw on disk: which positive of each row was shown.
+"""The draw on disk: which positive label of each row is observed.
 
-A JSON file: `gamma` holds the column of the shown label per row, -1 where none is shown; `sha256` is taken over
+A JSON file: `gamma` holds the column of the observed label per row, -1 where there is none; `sha256` is taken over
 `gamma` as little-endian 32-bit integers, so a hand-edited or damaged draw does not pass for the original.
 """
 
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
-from onepos.files import replacing
+from onepos.files import write_atomically
+from onepos.validation import check_indicator
 
 FORMAT = 1
 
@@ -28,13 +29,8 @@ def save_draw(path: str | Path, observed: npt.ArrayLike, *, how: str, seed: int 
         how: How it was drawn, for example "uniform".
         seed: Seed of the draw; None when it is not known.
     """
-    marks = np.asarray(observed)
-    if marks.ndim != 2 or 0 in marks.shape or not np.isin(marks, (0, 1)).all():
-        raise ValueError(
-            f"observed must be a 0/1 matrix (rows, labels); got shape {marks.shape} of {marks.dtype}. "
-            "Pass the result of draw_single_positive()."
-        )
-    per_row = marks.astype(np.int64).sum(axis=1)
+    marks = check_indicator(observed, "observed", allow_empty=False)
+    per_row = marks.sum(axis=1, dtype=np.int64)
     if (per_row > 1).any():
         row = int(np.argmax(per_row > 1))
         raise ValueError(
@@ -53,9 +49,7 @@ def save_draw(path: str | Path, observed: npt.ArrayLike, *, how: str, seed: int 
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as handle:
-        handle.write(json.dumps(content).encode())
-    return path
+    return write_atomically(path, json.dumps(content))
 
 
 def load_draw(path: str | Path, Y: npt.ArrayLike | None = None) -> Labels:
@@ -63,14 +57,14 @@ def load_draw(path: str | Path, Y: npt.ArrayLike | None = None) -> Labels:
 
     Args:
         path: File written by `save_draw`.
-        Y: Full labels; when given, every shown label must be a true one.
+        Y: Full labels; when given, every observed label must be a true one.
     """
     path = check_file(Path(path))
     with naming(path, "Draw again and save it."):
         gamma, n_labels = _check_content(path, json.loads(path.read_bytes()))
         observed = np.zeros((len(gamma), n_labels), dtype=np.uint8)
-    shown = np.flatnonzero(gamma >= 0)
-    observed[shown, gamma[shown]] = 1
+    rows = np.flatnonzero(gamma >= 0)
+    observed[rows, gamma[rows]] = 1
     if Y is not None:
         _check_against(path, observed, np.asarray(Y))
     return observed
@@ -122,6 +116,6 @@ def _check_against(path: Path, observed: Labels, Y: npt.NDArray[Any]) -> None:
     if len(wrong):
         row, column = wrong[0]
         raise ValueError(
-            f"{path.name} must show only true labels; row {row} shows label {column}, which Y does not hold. "
+            f"{path.name} must hold only true labels; row {row} holds label {column}, which Y does not hold. "
             "Use the draw of this data set, with its rows in the same order."
         )

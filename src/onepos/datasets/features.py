@@ -1,8 +1,8 @@
-"""Pooled features of the pictures of VOC 2012 and COCO 2014: one archive of labels, one of features.
+"""Pooled features of the images of VOC 2012 and COCO 2014: one archive of labels, one of features.
 
-The labels of VOC lie part by part (`Y_train`, `Y_val`); those of COCO are packed to bits, and the archive of features
-says which rows it has (`train_rows`, `val_rows`). Rows are those of the official train part first, then those of the
-official val part, which is the test part of all published results.
+The labels of VOC are stored part by part (`Y_train`, `Y_val`); those of COCO are packed to bits, and the archive of
+features lists the rows it has (`train_rows`, `val_rows`). The rows of the official train part come first, then those of
+the official val part, which is the test part of all published results.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import numpy as np
 
 from onepos.datasets.dataset import Dataset, Labels, Rows
 from onepos.datasets.files import check_file, naming
-
-# Cole et al. draw a fifth of the official train rows for validation; the same rule as `protocol.cole_split`.
-_SPLIT_SEED, _VALIDATION_SHARE = 1200, 0.2
 
 
 def read_pooled_features(labels: str | Path, features: str | Path) -> Dataset:
@@ -35,21 +32,22 @@ def read_pooled_features(labels: str | Path, features: str | Path) -> Dataset:
         n_official = len(archive["X_train"])
         rows = np.concatenate([archive["train_rows"], archive["val_rows"]]) if "train_rows" in archive else None
     with naming(label_path), np.load(label_path, allow_pickle=False) as archive:
-        Y, shown, names = _voc(archive) if rows is None else _coco(archive, rows)
+        Y, labels_observed, names = _voc(archive) if rows is None else _coco(archive, rows)
+    train, val = cole_rows(n_official)
     with naming(feature_path):
         return Dataset(
             name=feature_path.stem,
             X=X,
             Y=Y,
             label_names=names,
-            splits=_published_split(n_official, len(Y)),
+            splits={"train": train, "val": val, "test": np.arange(n_official, len(Y))},
             source=feature_path.name,
-            observed=(np.arange(Y.shape[1]) == shown[:, None]).astype(np.uint8),
+            observed=(np.arange(Y.shape[1]) == labels_observed[:, None]).astype(np.uint8),
         )
 
 
 def _voc(archive: Any) -> tuple[Labels, Rows, tuple[str, ...]]:
-    """Labels, the label shown of each row, and names, by the alphabet as in all published results."""
+    """Labels, the observed label of each row, and names, by the alphabet as in all published results."""
     names = archive["class_names"]
     order = np.argsort(names)
     place = np.argsort(order)
@@ -64,8 +62,8 @@ def _coco(archive: Any, rows: Rows) -> tuple[Labels, Rows, tuple[str, ...]]:
     return Y, archive["obs_idx"][rows].astype(np.intp), names
 
 
-def _published_split(n_official: int, n_rows: int) -> dict[str, Rows]:
-    order = np.random.RandomState(_SPLIT_SEED).permutation(n_official)
-    n_train = n_official - round(_VALIDATION_SHARE * n_official)
-    train, val = np.sort(order[:n_train]), np.sort(order[n_train:])
-    return {"train": train, "val": val, "test": np.arange(n_official, n_rows)}
+def cole_rows(n: int, seed: int = 1200, val_fraction: float = 0.2) -> tuple[Rows, Rows]:
+    """Train and validation rows of the image benchmarks, see `onepos.protocol.cole_split`."""
+    order = np.random.RandomState(seed).permutation(n)
+    n_train = n - round(val_fraction * n)
+    return np.sort(order[:n_train]), np.sort(order[n_train:])

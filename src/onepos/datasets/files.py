@@ -1,4 +1,4 @@
-"""Opening and naming files: what every reader of this room needs."""
+"""What every reader of files needs: opening a file, and errors that name it."""
 
 import gzip
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from typing import BinaryIO, cast
 def naming(path: Path, advice: str = "The file is damaged or of another kind; get it again.") -> Iterator[None]:
     """Turn whatever goes wrong while reading a file into one ValueError that names the file.
 
-    Libraries meet a damaged file with errors of every type (zlib, struct, KeyError, MemoryError ...), which
-    mean nothing to the person who gave the file. Missing or forbidden files keep their own type.
+    For a damaged file, libraries raise errors of every type (zlib, struct, KeyError, MemoryError ...), which
+    do not help the person who named the file. Missing or forbidden files keep their own type.
 
     Args:
         path: The file being read.
@@ -34,7 +34,7 @@ def naming(path: Path, advice: str = "The file is damaged or of another kind; ge
 
 
 def check_file(path: Path) -> Path:
-    """Say so when there is no such file."""
+    """Return the path of a file, or raise an error where there is none."""
     if path.is_dir():
         raise ValueError(f"{path} must be a file; it is a folder. Name the file inside it.")
     if not path.exists():

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, check_indices, stack_rows, to_dense
+from onepos.datasets.dataset import Dataset, check_indices, stack_rows
 from onepos.datasets.files import check_file, naming
-from onepos.datasets.labels import suggest
 from onepos.datasets.mat5 import load_mat5
+from onepos.validation import suggest, to_dense
 
 # (features, labels) as the known collections call them; two pairs where train and test are kept apart.
 LAYOUTS = (
@@ -43,7 +43,7 @@ def read_mat(
         path: `.mat` file.
         features: Variable that holds the features, when it is none of the above.
         labels: Variable that holds the labels.
-        orientation: "rows" or "columns" says whether a sample is a row or a column of the labels; "auto"
+        orientation: "rows" or "columns": whether a sample is a row or a column of the labels; "auto"
             takes the one that fits the features.
     """
     if orientation not in ("auto", "rows", "columns"):

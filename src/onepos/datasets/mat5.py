@@ -1,7 +1,7 @@
 """The matrices of a MATLAB file of versions 5 to 7.
 
-Read here and not by SciPy, whose compiled reader trusts the type codes in the file and takes the whole
-process down when one is damaged. Only real numeric and sparse matrices are read; cells, structures, text and
+It is read here and not by SciPy, whose compiled reader trusts the type codes in the file and crashes the whole
+process where one is damaged. Only real numeric and sparse matrices are read; cells, structures, text and
 complex matrices are passed over.
 
 A file is a header of 128 bytes and a row of elements; an element is a tag (type, size) and data filled up to eight
@@ -136,7 +136,7 @@ def _build_sparse(
 ) -> Any:
     rows, pointers, values = arrays
     n_stored = int(pointers[-1]) if len(pointers) else 0
-    # MATLAB may reserve more room than it uses.
+    # MATLAB may reserve more space than it uses.
     if not 0 <= n_stored <= min(len(rows), len(values)):
         file.fail(element.offset, f"'{name}' must hold {n_stored} values and rows; it holds fewer")
     return sp.csc_array((values[:n_stored], rows[:n_stored].astype(np.int64), pointers), shape=shape)

@@ -14,21 +14,27 @@ import scipy.sparse as sp
 
 from onepos.datasets.dataset import Dataset, Features, check_features
 from onepos.datasets.files import check_file, naming
-from onepos.datasets.labels import binarise
 from onepos.files import replacing
+from onepos.labels import binarize
 
 PART_KEYS = {"train": "train_idx", "val": "val_idx", "test": "test_idx"}
 TEXT_KEYS = ("y", "label_names", "feature_names", "source")
 Arrays = Mapping[str, Any]
 
 
-def read_npz(path: str | Path) -> Dataset:
+def read_npz(path: str | Path, **options: Any) -> Dataset:
     """Read a data set from an NPZ file.
 
     Args:
         path: `<name>.npz`, with `<name>_X.npz` beside it when the features are sparse.
+        **options: None: an NPZ file has no columns to choose from.
     """
     path = check_file(Path(path))
+    if options:
+        raise ValueError(
+            f"{path.name} must hold its labels as Y or y; {', '.join(options)} is for tables with named columns. "
+            "Leave it out."
+        )
     arrays = _load_arrays(path)
     X = _find_features(path, arrays)
     with naming(path):
@@ -140,7 +146,7 @@ def _find_labels(path: Path, arrays: Arrays) -> tuple[Any, tuple[str, ...]]:
         )
     labels = arrays[key]
     if labels.ndim == 1:
-        return binarise(_as_text(labels))
+        return binarize(_as_text(labels))
     names = _names(arrays, "label_names")
     if names is None and labels.ndim == 2:
         names = tuple(f"label{column}" for column in range(labels.shape[1]))

@@ -1,8 +1,8 @@
 """Digit scenes: the data set that needs no download.
 
-Each row is a 16 × 16 picture of two by two cells; one to four different handwritten digits (the real 8 × 8
+Each row is a 16 × 16 image of two by two cells; one to four different handwritten digits (the real 8 × 8
 digits inside scikit-learn) stand in cells chosen at random, the other cells are empty. A faint grain lies
-over the picture. The labels are the digits present, a set: no digit appears twice in a scene.
+over the image. The labels are the digits present, a set: no digit appears twice in a scene.
 
 The set S of a scene is drawn from  p(S) ∝ exp( Σ_{j∈S} b_j + Σ_{j<k∈S} W_jk ),  1 ≤ |S| ≤ 4.  W makes some
 digits attract others; b is solved so that the priors are exactly `PRIORS`.
@@ -46,16 +46,16 @@ def digit_scenes(n_samples: int = 6000, random_state: int = 0) -> Dataset:
     return _generate(int(n_samples), int(random_state))
 
 
-def as_pictures(scenes: Dataset, enlarge: int = 1) -> npt.NDArray[np.uint8]:
-    """The rows of a data set of grey pictures as such, (n, enlarge · height, enlarge · width, 3).
+def as_images(scenes: Dataset, enlarge: int = 1) -> npt.NDArray[np.uint8]:
+    """The rows of a data set of grey images as such, (n, enlarge · height, enlarge · width, 3).
 
     Args:
         scenes: Its `image_shape` is (height, width), its features are in [0, 1].
-        enlarge: Pixels per pixel and side; a network that halves the picture five times needs more than 16.
+        enlarge: Pixels per pixel and side; a network that halves the image five times needs more than 16.
     """
     if scenes.image_shape is None or len(scenes.image_shape) != 2 or scenes.is_sparse:
         raise ValueError(
-            f"the rows must be grey pictures (height, width); {scenes.name} has image_shape {scenes.image_shape}. "
+            f"the rows must be grey images (height, width); {scenes.name} has image_shape {scenes.image_shape}. "
             "Give data such as digit_scenes()."
         )
     grey: npt.NDArray[np.uint8]
@@ -103,25 +103,25 @@ Pool = tuple[npt.NDArray[np.float32], npt.NDArray[np.intp], npt.NDArray[np.intp]
 
 
 def _share_digits(rng: np.random.Generator) -> dict[str, Pool]:
-    """Share the handwritten digits out; per part: pictures sorted by digit, first and count per digit."""
+    """Share the handwritten digits out; per part: images sorted by digit, first and count per digit."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    pictures = (digits.images / 16).astype(np.float32)
-    order = rng.permutation(len(pictures))
+    images = (digits.images / 16).astype(np.float32)
+    order = rng.permutation(len(images))
     share = np.round(np.cumsum([0.0, *PARTS.values()]) * len(order)).astype(int)
     pools = {}
     for i, part in enumerate(PARTS):
         mine = order[share[i] : share[i + 1]]
         mine = mine[np.argsort(digits.target[mine], kind="stable")]
         count = np.bincount(digits.target[mine], minlength=10)
-        pools[part] = (pictures[mine], np.cumsum(count) - count, count)
+        pools[part] = (images[mine], np.cumsum(count) - count, count)
     return pools
 
 
 def _draw_scenes(
     Y: npt.NDArray[np.uint8],
-    pictures: npt.NDArray[np.float32],
+    images: npt.NDArray[np.float32],
     first: npt.NDArray[np.intp],
     count: npt.NDArray[np.intp],
     rng: np.random.Generator,
@@ -130,8 +130,8 @@ def _draw_scenes(
     per_row = Y.sum(axis=1, dtype=np.intp)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(per_row) - per_row, per_row)
     cell = rng.permuted(np.tile(np.arange(MAX_DIGITS), (len(Y), 1)), axis=1)[row, slot]
-    picture = pictures[first[digit] + rng.integers(count[digit])]
+    image = images[first[digit] + rng.integers(count[digit])]
     canvas = np.zeros((len(Y), 2, CELL, 2, CELL), dtype=np.float32)
-    canvas[row, cell // 2, :, cell % 2, :] = picture
+    canvas[row, cell // 2, :, cell % 2, :] = image
     grain = GRAIN * rng.random((len(Y), canvas[0].size), dtype=np.float32)
     return np.minimum(canvas.reshape(len(Y), -1) + grain, np.float32(1))

@@ -33,7 +33,7 @@ class Source:
         n_samples: Rows of the variant used in the paper.
         n_features: Features of that variant.
         n_labels: Labels of that variant.
-        files: Files to get. ARFF: train, test, XML. Features of pictures: labels, features.
+        files: Files to get. ARFF: train, test, XML. Features of images: labels, features.
         kind: How to read them.
         drop_unlabelled: Whether rows without a label are left out on loading.
         note: What a user should know.
@@ -49,16 +49,22 @@ class Source:
     note: str = ""
 
 
+def _arff_files(folder: str, stem: str, train: str, test: str, xml: str, *, suffix: str = "") -> tuple[RemoteFile, ...]:
+    """Train part, test part and label file of an ARFF data set, with their checksums."""
+    names = {f"{stem}-train{suffix}.arff": train, f"{stem}-test{suffix}.arff": test, f"{stem}.xml": xml}
+    return tuple(RemoteFile(name, f"{folder}/{name}", sha256) for name, sha256 in names.items())
+
+
 def _feature_note(labels: str, features: str) -> str:
     return (
-        f"Nobody publishes these features. Supply {labels} (the labels of the official lists) and {features} (1 280 "
-        "pooled outputs of EfficientNet-Lite0 per picture, squashed to 224 × 224)."
+        f"These features are not published. Supply {labels} (the labels of the official lists) and {features} (1 280 "
+        "pooled outputs of EfficientNet-Lite0 per image, squashed to 224 × 224)."
     )
 
 
 DATASETS: dict[str, Source] = {
     EMBEDDED: Source(
-        "6 000 pictures of one to four handwritten digits, 10 labels",
+        "6 000 images of one to four handwritten digits, 10 labels",
         6000,
         256,
         10,
@@ -66,49 +72,29 @@ DATASETS: dict[str, Source] = {
         note="Generated from the digits inside scikit-learn; needs no download.",
     ),
     "image": Source(
-        "2 000 natural scene pictures, 5 labels (Zhou and Zhang)",
+        "2 000 natural scene images, 5 labels (Zhou and Zhang)",
         2000,
         294,
         5,
-        (
-            RemoteFile(
-                "image-train.arff",
-                f"{_BOOMER}/image-train.arff",
-                "26bdac46f5eda9aa44adf8496787242a5a9d3cd2c5fa284d36b9d5221e0b92b6",
-            ),
-            RemoteFile(
-                "image-test.arff",
-                f"{_BOOMER}/image-test.arff",
-                "7ae850e486b4490b2fa55a06c0b67f2b5bf5406fbf9f2b80fc78acffa2066a26",
-            ),
-            RemoteFile(
-                "image.xml",
-                f"{_BOOMER}/image.xml",
-                "d1feb933924093f582052b20a1c1417ebcca5ca6267c5973fdc32a2f49014afc",
-            ),
+        _arff_files(
+            _BOOMER,
+            "image",
+            "26bdac46f5eda9aa44adf8496787242a5a9d3cd2c5fa284d36b9d5221e0b92b6",
+            "7ae850e486b4490b2fa55a06c0b67f2b5bf5406fbf9f2b80fc78acffa2066a26",
+            "d1feb933924093f582052b20a1c1417ebcca5ca6267c5973fdc32a2f49014afc",
         ),
     ),
     "scene": Source(
-        "2 407 scene pictures, 6 labels (Boutell et al.)",
+        "2 407 scene images, 6 labels (Boutell et al.)",
         2407,
         294,
         6,
-        (
-            RemoteFile(
-                "scene-train.arff",
-                f"{_MULAN}/scene/scene-train.arff",
-                "b53ba93bdf412de922e3960389bcee24744fa3e872ce610511fc1d750888b64d",
-            ),
-            RemoteFile(
-                "scene-test.arff",
-                f"{_MULAN}/scene/scene-test.arff",
-                "ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42",
-            ),
-            RemoteFile(
-                "scene.xml",
-                f"{_MULAN}/scene/scene.xml",
-                "55d8b247b949ad5c52e5a73d8c6775ec6e5469ce9682465b45b333b68ee4bcc5",
-            ),
+        _arff_files(
+            f"{_MULAN}/scene",
+            "scene",
+            "b53ba93bdf412de922e3960389bcee24744fa3e872ce610511fc1d750888b64d",
+            "ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42",
+            "55d8b247b949ad5c52e5a73d8c6775ec6e5469ce9682465b45b333b68ee4bcc5",
         ),
         note="93 % of the rows have one label only, so one positive is almost full supervision.",
     ),
@@ -117,50 +103,31 @@ DATASETS: dict[str, Source] = {
         2417,
         103,
         14,
-        (
-            RemoteFile(
-                "yeast-train.arff",
-                f"{_MULAN}/yeast/yeast-train.arff",
-                "e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd",
-            ),
-            RemoteFile(
-                "yeast-test.arff",
-                f"{_MULAN}/yeast/yeast-test.arff",
-                "4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a",
-            ),
-            RemoteFile(
-                "yeast.xml",
-                f"{_MULAN}/yeast/yeast.xml",
-                "c3056cc26444b5158b1588d1b73bec9c45429e10f0957ad085903423cb81f247",
-            ),
+        _arff_files(
+            f"{_MULAN}/yeast",
+            "yeast",
+            "e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd",
+            "4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a",
+            "c3056cc26444b5158b1588d1b73bec9c45429e10f0957ad085903423cb81f247",
         ),
     ),
     "corel5k": Source(
-        "5 000 pictures as sets of image regions, 374 words (Duygulu et al.)",
+        "5 000 images as sets of regions, 374 words (Duygulu et al.)",
         5000,
         499,
         374,
-        (
-            RemoteFile(
-                "Corel5k-train-sparse.arff",
-                f"{_MULAN}/corel5k/Corel5k-train-sparse.arff",
-                "19eb253c447144bea74ffa86b4731a56022addae2ba7d0aab72ad07fdc02e9b3",
-            ),
-            RemoteFile(
-                "Corel5k-test-sparse.arff",
-                f"{_MULAN}/corel5k/Corel5k-test-sparse.arff",
-                "e8f8e9cd052c43ba7bdfdf99d242f461fc8c2a03163466d921e576887b51d8a7",
-            ),
-            RemoteFile(
-                "Corel5k.xml",
-                f"{_MULAN}/corel5k/Corel5k.xml",
-                "54ef6a6ccb7ca9b77524052b34b306d5d501661a5609b9d1cc7085b2b597679d",
-            ),
+        _arff_files(
+            f"{_MULAN}/corel5k",
+            "Corel5k",
+            "19eb253c447144bea74ffa86b4731a56022addae2ba7d0aab72ad07fdc02e9b3",
+            "e8f8e9cd052c43ba7bdfdf99d242f461fc8c2a03163466d921e576887b51d8a7",
+            "54ef6a6ccb7ca9b77524052b34b306d5d501661a5609b9d1cc7085b2b597679d",
+            suffix="-sparse",
         ),
         note="27 labels have a single positive row; a test part leaves many labels without one.",
     ),
     "mirflickr": Source(
-        "MIRFLICKR-25K pictures, 38 labels (Huiskes and Lew)",
+        "MIRFLICKR-25K images, 38 labels (Huiskes and Lew)",
         24581,
         1000,
         38,
@@ -176,28 +143,18 @@ DATASETS: dict[str, Source] = {
         16091,
         500,
         983,
-        (
-            RemoteFile(
-                "delicious-train.arff",
-                f"{_MULAN}/delicious/delicious-train.arff",
-                "030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1",
-            ),
-            RemoteFile(
-                "delicious-test.arff",
-                f"{_MULAN}/delicious/delicious-test.arff",
-                "2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944",
-            ),
-            RemoteFile(
-                "delicious.xml",
-                f"{_MULAN}/delicious/delicious.xml",
-                "4e0c0f93c7d86a39b9fca4aaefaa00e9428f2c80277732dfbf03ca48e2c14da2",
-            ),
+        _arff_files(
+            f"{_MULAN}/delicious",
+            "delicious",
+            "030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1",
+            "2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944",
+            "4e0c0f93c7d86a39b9fca4aaefaa00e9428f2c80277732dfbf03ca48e2c14da2",
         ),
         drop_unlabelled=True,
         note="The 14 rows without a label are left out on loading (16 105 in the files).",
     ),
     "voc2012-features": Source(
-        "11 540 pictures of PASCAL VOC 2012 as features of EfficientNet-Lite0, 20 labels",
+        "11 540 images of PASCAL VOC 2012 as features of EfficientNet-Lite0, 20 labels",
         11540,
         1280,
         20,
@@ -211,7 +168,7 @@ DATASETS: dict[str, Source] = {
         note=_feature_note("voc2012_labels.npz", "voc2012_effnetlite0.npz"),
     ),
     "coco2014-features": Source(
-        "24 000 pictures of MS-COCO 2014 as features of EfficientNet-Lite0, 80 labels",
+        "24 000 images of MS-COCO 2014 as features of EfficientNet-Lite0, 80 labels",
         24000,
         1280,
         80,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 
 from onepos.methods.an import AN
@@ -23,6 +22,7 @@ from onepos.methods.plc import PLC
 from onepos.methods.role import ROLE
 from onepos.methods.smile import SMILE
 from onepos.methods.wan import WAN
+from onepos.validation import suggest
 
 METHODS: dict[str, Callable[..., Method]] = {
     "full": Full,
@@ -53,14 +53,11 @@ METHODS: dict[str, Callable[..., Method]] = {
 def make_method(name: str, **parameters: object) -> Method:
     """The method of this name with the given parameters."""
     if name not in METHODS:
-        near = get_close_matches(name, METHODS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; choose from {', '.join(METHODS)}."
-        raise ValueError(f"unknown method {name!r}{hint}")
+        raise ValueError(f"unknown method {name!r}; {suggest(name, METHODS)}")
     allowed = METHODS[name]().get_params()
     for parameter in parameters:
         if parameter not in allowed:
-            near = get_close_matches(parameter, allowed, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(allowed) or 'none'}."
+            hint = suggest(parameter, allowed) if allowed else "it has none."
             raise ValueError(f"unknown parameter {parameter!r} of {name}; {hint}")
     return METHODS[name](**parameters)
 

@@ -6,13 +6,13 @@ priors into decisions.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any
 
 from onepos.priors.best_bin import best_bin_priors, check_parameters
 from onepos.priors.bracket import bracket_priors, count_near_ties
 from onepos.priors.estimate import FloatArray, PriorEstimate
 from onepos.priors.thresholds import make_thresholds, match_thresholds
+from onepos.validation import suggest
 
 __all__ = [
     "ESTIMATORS",
@@ -42,7 +42,7 @@ def estimate_priors(
     """Estimate P(label = 1) of every label from scores and one observed positive per row.
 
     - "bbe" is the paper's estimator, Eq. (2), label by label. It takes any scores.
-    - "bracket" takes held-out probabilities of the observed label, `onepos.held_out_probabilities(X, y).probability`, and
+    - "bracket" takes held-out probabilities of the observed label, `held_out_probabilities(X, y).probability`, and
       estimates one scale for all labels, between two bounds (`onepos.priors.bracket` has the formulas). It is better
       on most data, see docs/priors.md.
 
@@ -107,6 +107,4 @@ def _refuse_unused(estimator: str, arguments: dict[str, Any]) -> None:
 
 
 def _unknown(estimator: str) -> str:
-    close = get_close_matches(estimator, ESTIMATORS, n=1)
-    hint = f"Did you mean {close[0]!r}?" if close else "Leave it out to use 'bbe'."
-    return f"estimator must be one of {', '.join(ESTIMATORS)}; got {estimator!r}. {hint}"
+    return f"unknown estimator {estimator!r}; {suggest(estimator, ESTIMATORS)}"

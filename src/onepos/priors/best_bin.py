@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from onepos.priors.estimate import FloatArray, IntArray, PriorEstimate
 from onepos.protocol import as_indicator
+from onepos.validation import check_finite
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +98,7 @@ def read_scores(scores: Any) -> Any:
         raise ValueError(
             f"scores must be a matrix with a row per sample and a column per label; got shape {tuple(values.shape)}."
         )
-    _check_finite(values)
+    check_finite(values, "scores", "Drop or mend the row.")
     return values
 
 
@@ -118,16 +119,6 @@ def find_positives(observed: Any, shape: tuple[int, int]) -> tuple[IntArray, Int
     rows, labels = np.divmod(np.flatnonzero(np.ascontiguousarray(indicator).view(bool)), shape[1])
     by_label = np.argsort(labels, kind="stable")  # several times faster than nonzero of the transpose
     return rows[by_label], labels[by_label]
-
-
-def _check_finite(values: Any) -> None:
-    if math.isfinite(float(values.sum())):  # needs no memory; only a sum that overflows needs the closer look
-        return
-    bad = ~np.isfinite(values) if isinstance(values, np.ndarray) else ~values.isfinite()
-    if bad.any():
-        row, column = (int(k) for k in np.argwhere(bad if isinstance(bad, np.ndarray) else bad.cpu().numpy())[0])
-        found = float(values[row, column])
-        raise ValueError(f"scores must be finite; row {row}, column {column} is {found}. Drop or mend the row.")
 
 
 def _count_numpy(scores: npt.NDArray[Any], rows: IntArray, labels: IntArray) -> IntArray:

@@ -37,7 +37,7 @@ import numpy.typing as npt
 
 from onepos.priors.best_bin import best_bin_priors, find_positives, read_scores
 from onepos.priors.estimate import FloatArray, IntArray, PriorEstimate
-from onepos.protocol import check_indicator
+from onepos.validation import check_indicator
 
 # Exponent of the upper end of the bracket in κ̂; the lower end has the rest.
 _UPPER_SHARE = 0.6

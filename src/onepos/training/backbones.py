@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from itertools import pairwise
 
 import torch
 from torch import nn
+
+from onepos.validation import suggest
 
 
 def _linear(n_features: int, n_labels: int, hidden: Sequence[int]) -> nn.Module:
@@ -53,9 +54,7 @@ def make_backbone(
         return copy.deepcopy(network)
     if network in NETWORKS:
         return NETWORKS[network](n_features, n_labels, hidden)
-    near = get_close_matches(str(network), NETWORKS, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(NETWORKS)}, or pass a torch module."
-    raise ValueError(f"unknown network {network!r}; {hint}")
+    raise ValueError(f"unknown network {network!r}; {suggest(str(network), NETWORKS)} A torch module is also accepted.")
 
 
 @torch.no_grad()

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from onepos import metrics
-from onepos.protocol import Indicator, check_indicator
+from onepos.validation import Indicator, check_finite, check_indicator
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -286,12 +286,7 @@ def _check(observed: Any, logits: ArrayLike) -> tuple[Indicator, Floats]:
             f"observed and logits must have one shape (n, c); theirs are {observed.shape} and {values.shape}. "
             "Give the same rows and labels to both."
         )
-    if not np.isfinite(values).all():
-        row, column = np.argwhere(~np.isfinite(values))[0]
-        raise ValueError(
-            f"logits must be finite; row {row}, column {column} holds {values[row, column]}. "
-            "Look for a training run that diverged."
-        )
+    check_finite(values, "logits", "Look for a training run that diverged.")
     return observed, values
 
 

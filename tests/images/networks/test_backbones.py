@@ -119,7 +119,7 @@ def test_own_modules_that_do_not_fit():
 def test_unknown_name():
     with pytest.raises(ValueError, match=r"unknown image network 'resnet5'; did you mean 'resnet50'\?"):
         make_image_backbone("resnet5")
-    with pytest.raises(ValueError, match=r"choose from resnet18, .*, efficientnet-lite0, or pass a torch module"):
+    with pytest.raises(ValueError, match=r"choose from resnet18, .*, efficientnet-lite0\. A torch module is"):
         make_image_backbone("vgg")
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from onepos.datasets.dataset import Labels, Rows, as_rows, check_indicator, check_splits, move_splits
+from onepos.datasets.dataset import LabelledRows, Labels, Rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ImageDataset:
+class ImageDataset(LabelledRows):
     """The paths of the images of a data set, and their full labels; no image is opened here.
 
     Args:
@@ -44,100 +44,29 @@ class ImageDataset:
 
     def __post_init__(self) -> None:
         """Check every field and freeze the arrays."""
-        names = tuple(map(str, self.label_names))
-        Y = check_indicator(self.Y, "Y", names)
-        self.__dict__.update(root=os.fspath(self.root), paths=tuple(self.paths), label_names=names, Y=Y)
+        self.__dict__.update(root=os.fspath(self.root), paths=tuple(self.paths))
+        self._check_labels()
         if len(self.paths) != self.n_samples:
             raise ValueError(
                 f"there must be one path per row of Y; there are {len(self.paths)} paths and {self.n_samples} rows. "
                 "Check that both come from the same list."
             )
         _check_different(self.paths)
-        if self.splits is not None:
-            self.__dict__["splits"] = check_splits(self.splits, self.n_samples)
-        if self.observed is not None:
-            self.__dict__["observed"] = self._check_observed()
 
     def __repr__(self) -> str:
         return f"ImageDataset('{self.name}', {self.n_samples} images, {self.n_labels} labels)"
-
-    @property
-    def n_samples(self) -> int:
-        """Number of images."""
-        return int(self.Y.shape[0])
-
-    @property
-    def n_labels(self) -> int:
-        """Number of columns of Y."""
-        return int(self.Y.shape[1])
 
     @property
     def files(self) -> list[str]:
         """The paths with the root before them, ready to be opened."""
         return [os.path.join(self.root, path) for path in self.paths]
 
-    @property
-    def cardinality(self) -> float:
-        """Mean number of positive labels per row."""
-        return float(self.Y.sum(dtype=np.int64) / self.n_samples)
-
-    @property
-    def density(self) -> float:
-        """Mean share of positive labels per row."""
-        return self.cardinality / self.n_labels
-
-    @property
-    def prior(self) -> npt.NDArray[np.float64]:
-        """Share of positive rows per label, (c,)."""
-        return np.asarray(self.Y.mean(axis=0, dtype=np.float64))
-
-    def take(self, rows: npt.ArrayLike) -> ImageDataset:
-        """Keep the given rows, in the given order, each once; splits follow their rows.
-
-        Args:
-            rows: Row numbers, or a boolean mask of length n.
-        """
-        chosen = as_rows(rows, self.n_samples, "rows")
-        return replace(
-            self,
-            paths=tuple(self.paths[row] for row in chosen),
-            Y=self.Y[chosen],
-            splits=move_splits(self.splits, chosen, self.n_samples),
-            observed=None if self.observed is None else self.observed[chosen],
-        )
-
-    def without_unlabelled(self) -> ImageDataset:
-        """Drop the rows that have no positive label; no positive can be drawn from them."""
-        labelled = self.Y.any(axis=1)
-        return self if labelled.all() else self.take(labelled)
-
     def describe(self) -> dict[str, Any]:
         """Return the figures that tell one variant of a data set from another."""
-        per_row = self.Y.sum(axis=1, dtype=np.int64)
-        prior = self.prior
-        return {
-            "name": self.name,
-            "n_samples": self.n_samples,
-            "n_labels": self.n_labels,
-            "parts": {part: len(rows) for part, rows in (self.splits or {}).items()},
-            "cardinality": self.cardinality,
-            "density": self.density,
-            "prior_min": float(prior.min()),
-            "prior_median": float(np.median(prior)),
-            "prior_max": float(prior.max()),
-            "rows_without_label": int((per_row == 0).sum()),
-            "rows_with_one_label": int((per_row == 1).sum()),
-            "labels_without_positive": int((prior == 0).sum()),
-        }
+        return super().describe() | {"parts": {part: len(rows) for part, rows in (self.splits or {}).items()}}
 
-    def _check_observed(self) -> Labels:
-        observed = check_indicator(self.observed, "observed", self.label_names)
-        if observed.shape != self.Y.shape or (observed > self.Y).any():
-            raise ValueError(
-                f"observed must have the shape of Y, {self.Y.shape}, and mark only true positives; it is "
-                f"{observed.shape} or marks others. Draw again from this Y."
-            )
-        return observed
+    def _take_inputs(self, rows: Rows) -> dict[str, Any]:
+        return {"paths": tuple(self.paths[row] for row in rows)}
 
 
 def join_parts(

@@ -34,7 +34,9 @@ def find_root(root: str | os.PathLike[str], inside: str, folders: Sequence[str],
     )
 
 
-def check_images(root: Path, paths: Sequence[str], list_name: str, unit: str, places: Sequence[int]) -> None:
+def check_images(
+    root: Path, paths: Sequence[str], list_name: str, unit: str, places: Sequence[int] | Callable[[int], int]
+) -> None:
     """Raise an error that names the first missing image of a list; each folder is listed once.
 
     Args:
@@ -42,7 +44,7 @@ def check_images(root: Path, paths: Sequence[str], list_name: str, unit: str, pl
         paths: The images, relative to it.
         list_name: The file that names them.
         unit: What `places` counts, for example "line".
-        places: Where in that file each path is.
+        places: The place of each path in that file, or a function that finds it.
     """
     present: dict[str, set[str]] = {}
     missing = []
@@ -54,8 +56,9 @@ def check_images(root: Path, paths: Sequence[str], list_name: str, unit: str, pl
             missing.append(row)
     if missing:
         more = f" ({len(missing)} of {len(paths)} images are missing)" if len(missing) > 1 else ""
+        place = places(missing[0]) if callable(places) else places[missing[0]]
         raise FileNotFoundError(
-            f"{list_name}, {unit} {places[missing[0]]}: the image must be there; {paths[missing[0]]} is not in "
+            f"{list_name}, {unit} {place}: the image must be there; {paths[missing[0]]} is not in "
             f"{root}{more}. Extract the images there, or pass check_files=False to read the labels alone."
         )
 

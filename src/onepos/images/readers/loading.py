@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from onepos.datasets.labels import suggest
 from onepos.datasets.loading import data_root
 from onepos.images.readers.coco import read_coco
 from onepos.images.readers.cub import read_cub
@@ -18,6 +17,7 @@ from onepos.images.readers.image_dataset import ImageDataset
 from onepos.images.readers.nuswide import read_nuswide
 from onepos.images.readers.voc import read_voc, read_voc_archive
 from onepos.protocol import cole_split, draw_single_positive
+from onepos.validation import suggest
 
 _PUBLISHED_SEED = 1200
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
-from onepos.datasets.labels import suggest
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
 from onepos.images.readers.listing import bad_line, check_counts, check_images, find_root, numbered_lines
+from onepos.validation import suggest
 
 # fmt: off
 CLASSES = (

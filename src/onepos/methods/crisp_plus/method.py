@@ -68,6 +68,7 @@ _SCALE_ROWS = 2048
 # research log has the sets.
 _TIES = 5.0
 
+
 class CRISPPlus(Method):
     """Propensity likelihood of targets that are half drawn and half expected.
 
@@ -126,9 +127,7 @@ class CRISPPlus(Method):
             )
         observed = train.observed.float()
         fit = _held_out(train)
-        estimate = estimate_priors(
-            fit.probability, train.observed, estimator="bracket", cardinality=self.cardinality
-        )
+        estimate = estimate_priors(fit.probability, train.observed, estimator="bracket", cardinality=self.cardinality)
         if estimate.warning:
             warnings.warn(estimate.warning, UserWarning, stacklevel=2)
         device = observed.device

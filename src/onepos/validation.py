@@ -1,0 +1,114 @@
+"""Checks that every layer shares: 0/1 indicators, finite numbers, one positive label per row, misspelled names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from numbers import Number
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Indicator: TypeAlias = npt.NDArray[np.uint8]
+Names: TypeAlias = Sequence[Any] | npt.NDArray[Any]
+
+_NAMES_LISTED = 24
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return "did you mean 'x'?" where a known name is close, otherwise "choose from" and the known names."""
+    names = [str(each) for each in known]
+    close = get_close_matches(str(name), names, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"choose from {', '.join(names[:_NAMES_LISTED])}{', …' if len(names) > _NAMES_LISTED else ''}."
+
+
+def to_dense(values: Any) -> npt.NDArray[Any]:
+    """Return an array, a sparse matrix or a DataFrame as an array."""
+    for convert in ("toarray", "to_numpy"):
+        if hasattr(values, convert):
+            return np.asarray(getattr(values, convert)())
+    return np.asarray(values)
+
+
+def check_indicator(values: Any, name: str, *, columns: Names | None = None, allow_empty: bool = True) -> Indicator:
+    """Return a 0/1 matrix as an array of uint8; an array that already is one is returned itself, not copied.
+
+    Args:
+        values: An array, a sparse matrix or a DataFrame, (n, c).
+        name: What the error message calls it.
+        columns: Names of the columns, for the error message; by default those of a DataFrame.
+        allow_empty: Whether it may have no rows or no columns.
+
+    Raises:
+        ValueError: When it is not a matrix of zeros and ones; the message names row, column and value.
+    """
+    columns = getattr(values, "columns", None) if columns is None else columns
+    array = to_dense(values)
+    if array.ndim != 2 or (0 in array.shape and not allow_empty):
+        raise ValueError(
+            f"{name} must be a 0/1 matrix (rows, labels){'' if allow_empty else ' with at least one of each'}; "
+            f"its shape is {array.shape}. Give one row per example and one column per label."
+        )
+    if array.dtype == np.bool_:
+        return array.view(np.uint8)
+    if array.dtype == np.uint8 and (array.size == 0 or array.max() <= 1):
+        return array
+    is_number = array.dtype.kind in "buif"
+    is_wrong = (array != 0) & (array != 1) if is_number else ~np.vectorize(_is_binary, otypes=[bool])(array)
+    if np.any(is_wrong):
+        row, column = np.argwhere(is_wrong)[0]
+        raise not_binary(name, row, column, array[row, column], columns)
+    return array.astype(np.uint8)
+
+
+def not_binary(name: str, row: int, column: int, value: Any, columns: Names | None = None) -> ValueError:
+    """The error about an entry of an indicator that is neither 0 nor 1."""
+    label = "" if columns is None or len(columns) <= column else f" ({str(columns[column])!r})"
+    found = repr(str(value)) if isinstance(value, str) else value
+    return ValueError(
+        f"{name} must hold only 0 and 1; row {row}, column {column}{label} holds {found}. "
+        "Mark a positive label with 1 and every other label with 0."
+    )
+
+
+def _is_binary(value: Any) -> bool:
+    return isinstance(value, Number | np.bool_) and value in (0, 1)
+
+
+def check_one_positive(indicator: Indicator, name: str = "y") -> None:
+    """Raise a ValueError where a row of an indicator does not hold exactly one positive label."""
+    counts = indicator.sum(axis=1, dtype=np.int64)
+    draw = "Keep one per row with draw_single_positive() (on the command line --draw uniform)"
+    for is_wrong, found, remedy in (
+        (counts > 1, "several", draw),
+        (counts == 0, "none", "Label these rows or remove them"),
+    ):
+        if is_wrong.any():
+            raise ValueError(
+                f"{name} must hold exactly one positive label per row; {int(is_wrong.sum())} of {len(counts)} rows "
+                f"hold {found}, the first is row {int(is_wrong.argmax())} (counted from 0). {remedy}, or accept any "
+                "number with positives='any' (--positives any)."
+            )
+
+
+def check_finite(values: Any, name: str, remedy: str = "Fill in or drop such values first.") -> None:
+    """Raise a ValueError where a matrix (an array, a CSR matrix or a tensor) holds NaN or an infinite number."""
+    is_sparse = hasattr(values, "indptr")
+    stored = values.data if is_sparse else values
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite(float(stored.sum())):  # one pass without a mask; a sum that overflows needs the mask
+            return
+    stored = stored.detach().cpu().double().numpy() if hasattr(stored, "detach") else stored
+    wrong = np.flatnonzero(~np.isfinite(stored))
+    if len(wrong) == 0:
+        return
+    if is_sparse:
+        row, column = int(np.searchsorted(values.indptr, wrong[0], side="right")) - 1, int(values.indices[wrong[0]])
+    else:
+        row, column = (int(k) for k in np.unravel_index(wrong[0], stored.shape))
+    value = stored.ravel()[wrong[0]]
+    found = "NaN" if np.isnan(value) else str(float(value))
+    raise ValueError(f"{name} must be finite; row {row}, column {column} holds {found}. {remedy}")
