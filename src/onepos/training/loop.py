@@ -334,7 +334,7 @@ def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, l
         optimizer.zero_grad()
         with runtime.autocast():
             loss, memory = learner(views, labels.index_select(0, index).float(), index)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         for name, rows in memory.items():
             getattr(method, name)[index] = rows.detach()
