@@ -9,11 +9,11 @@ import pytest
 import torch
 from scipy.optimize import root
 
+from onepos.bench.criteria import log_probability
 from onepos.methods.likelihoods import fit_scale, propensity_likelihood
 from onepos.metrics import evaluate
 from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive
-from onepos.training.criteria import log_probability
 
 TESTS = Path(__file__).parent
 

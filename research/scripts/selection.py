@@ -22,6 +22,7 @@ from itertools import product
 import numpy as np
 import torch
 
+from onepos.bench.criteria import CRITERIA
 from onepos.bench.recipes import find_recipe
 from onepos.bench.stacking import train_many
 from onepos.datasets import Dataset, load_dataset
@@ -29,7 +30,6 @@ from onepos.methods import make_method
 from onepos.metrics import METRICS
 from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive, train_val_test_split
-from onepos.training.criteria import CRITERIA
 from onepos.training.loop import predict_logits, train
 from onepos.training.plan import Plan
 from onepos.training.samples import Samples, as_samples, fit_scaling

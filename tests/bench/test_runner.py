@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from onepos.bench import runner
+from onepos.bench.criteria import CRITERIA
 from onepos.bench.run import make_result, make_trial, run_one, task_of, why_not
 from onepos.bench.runner import make_blocks, run_study
 from onepos.bench.stacking import train_many
@@ -23,7 +24,6 @@ from onepos.datasets import load_dataset
 from onepos.methods import make_method
 from onepos.metrics import METRICS, evaluate
 from onepos.protocol import train_val_test_split
-from onepos.training.criteria import CRITERIA
 from onepos.training.loop import predict_logits
 
 

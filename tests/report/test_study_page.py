@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from onepos.bench.criteria import CRITERIA
 from onepos.bench.statistics import friedman
 from onepos.bench.store import Store
 from onepos.bench.study import Selection
@@ -19,7 +20,6 @@ from onepos.metrics import METRICS
 from onepos.report.charts.canvas import NARROW, WIDE
 from onepos.report.charts.ranks import budget_chart, critical_difference_diagram
 from onepos.report.study_page import write_report
-from onepos.training.criteria import CRITERIA
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 QUALITY = {"an": 0.3, "crisp": 0.6, "wan": 0.5, "full": 0.8}

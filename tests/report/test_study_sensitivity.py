@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from onepos.bench.criteria import CRITERIA
 from onepos.bench.grid import Axis
 from onepos.bench.results import StudyResults
 from onepos.bench.store import Store
@@ -19,7 +20,6 @@ from onepos.report.charts.canvas import NARROW, WIDE
 from onepos.report.charts.panels import value_chart
 from onepos.report.study_page import write_report
 from onepos.report.study_sensitivity import find_rays, make_panel, sensitivity_table
-from onepos.training.criteria import CRITERIA
 
 SENSITIVITY = Path(__file__).parents[2] / "research" / "studies" / "sensitivity.toml"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")

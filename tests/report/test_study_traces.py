@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from onepos.bench.criteria import CRITERIA
 from onepos.bench.results import StudyResults
 from onepos.bench.store import Store
 from onepos.bench.study_file import read_study
@@ -17,7 +18,6 @@ from onepos.report import study_traces as traced
 from onepos.report.charts.canvas import NARROW, WIDE
 from onepos.report.charts.panels import EpochPanel, Names, epoch_chart
 from onepos.report.study_page import write_report
-from onepos.training.criteria import CRITERIA
 
 FIGURES = Path(__file__).parents[2] / "research" / "studies" / "figures.toml"
 N_EPOCHS, N_LABELS = 5, 4

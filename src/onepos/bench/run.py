@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from onepos.bench.criteria import CRITERIA
 from onepos.bench.images import image_parts, load_image_data, make_image_network, start_features
 from onepos.bench.recipes import resolve
 from onepos.bench.stacking import train_many
@@ -21,7 +22,6 @@ from onepos.methods.base import Shared
 from onepos.metrics import METRICS, evaluate
 from onepos.priors import FloatArray, estimate_priors
 from onepos.protocol import draw_single_positive, train_val_test_split
-from onepos.training.criteria import CRITERIA
 from onepos.training.loop import LISTED_LABELS, History, Trained
 from onepos.training.outcome import predict_rows, read_outcome, training_logits
 from onepos.training.plan import Plan
