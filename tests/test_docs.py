@@ -15,8 +15,9 @@ SECTIONS = ("**Idea.**", "**Formula.**", "**Parameters.**", "**Deviations.**", "
 
 
 def page_of(name):
-    """The page is named after the file of the method's class, so variants share one."""
-    return ROOT / "docs" / "methods" / f"{type(METHODS[name]()).__module__.rsplit('.', 1)[-1]}.md"
+    """The page is named after the file or package of the method's class, so variants share one."""
+    module = type(METHODS[name]()).__module__.removeprefix("onepos.methods.").split(".")[0]
+    return ROOT / "docs" / "methods" / f"{module}.md"
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

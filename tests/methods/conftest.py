@@ -1,4 +1,4 @@
-"""A method on given logits, so that a formula can be compared with a number; and one on a few pictures."""
+"""A method on given logits, so that a formula can be compared with a number; and one on a few images."""
 
 import numpy as np
 import pytest
@@ -64,19 +64,19 @@ def random_case():
 
 
 @pytest.fixture
-def train_on_pictures():
-    """train_on_pictures(method, …): losses by epoch, and by how much it ranks better than label frequencies do."""
+def train_on_images():
+    """train_on_images(method, …): losses by epoch, and by how much it ranks better than label frequencies do."""
 
-    def train_on_pictures(method, *, epochs=10, lr=0.003, precision="32"):
+    def train_on_images(method, *, epochs=10, lr=0.003, precision="32"):
         scenes = digit_scenes(64)
-        pictures = ImageTensors(as_images(scenes))
+        images = ImageTensors(as_images(scenes))
         torch.manual_seed(0)
         layers = [nn.Conv2d(3, 16, 4, 4), nn.ReLU(), nn.Conv2d(16, 32, 2, 2), nn.ReLU()]  # 16 px → 2 × 2 places
         pool = [] if method.maps else [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         learner = Learner(nn.Sequential(*layers, *pool), method)
         plan = Plan(epochs=epochs, batch_size=16, lr=lr, device="cpu", precision=precision)
-        history = train(Task(learner, pictures, draw_single_positive(scenes.Y, 0), 32, plan)).history
-        reached = average_precision(scenes.Y, predict_logits(learner, pictures).numpy())
+        history = train(Task(learner, images, draw_single_positive(scenes.Y, 0), 32, plan)).history
+        reached = average_precision(scenes.Y, predict_logits(learner, images).numpy())
         return history.loss, reached - average_precision(scenes.Y, np.tile(scenes.Y.mean(0), (64, 1)))
 
-    return train_on_pictures
+    return train_on_images

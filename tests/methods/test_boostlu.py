@@ -1,4 +1,4 @@
-"""BoostLU: what it makes of the maps, the losses of large loss behind it, and a short training on pictures."""
+"""BoostLU: what it makes of the maps, the losses of large loss behind it, and a short training on images."""
 
 import numpy as np
 import pytest
@@ -81,12 +81,12 @@ def test_alpha_must_boost(case):
 @pytest.mark.parametrize("name", [*VARIANTS, "plc"])
 def test_tables_are_refused(name, toy):
     X, _, observed = toy
-    with pytest.raises(ValueError, match="needs maps; this data offers none"):
+    with pytest.raises(ValueError, match="needs maps; this data has none"):
         SinglePositiveClassifier(name, epochs=1).fit(X, observed)
 
 
-def test_learns_from_pictures(train_on_pictures):
-    losses, gain = train_on_pictures(METHODS["boostlu+ll-r"](), lr=0.01)
+def test_learns_from_images(train_on_images):
+    losses, gain = train_on_images(METHODS["boostlu+ll-r"](), lr=0.01)
     assert losses[-1] < 0.8 * losses[0]
     assert gain > 0.05
 

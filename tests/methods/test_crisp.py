@@ -11,8 +11,10 @@ from onepos.methods import CRISP, METHODS
 from onepos.methods.base import TrainView
 from onepos.methods.losses import assume_negative
 from onepos.priors import estimate_priors
-from onepos.training.loop import Learner, Plan, train
+from onepos.training.loop import train
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples
+from onepos.training.task import Learner, Task
 
 
 def sigmoid(x):
@@ -86,7 +88,7 @@ def test_the_warm_up_and_what_follows_are_its_two_phases():
     method = CRISP(warmup=2)
     phases = []
     for method.epoch in range(5):
-        phases.append(method.phase)
+        phases.append(method.stacking.phase(method))
     assert phases == [phases[0]] * 2 + [phases[2]] * 3
     assert phases[0] != phases[2]
 
@@ -144,7 +146,7 @@ def test_running_scores_are_those_that_the_batches_gave(toy):
 
     plan = Plan(epochs=4, batch_size=16, lr=0.01, device="cpu")
     method = Watched(delta=0.05, warmup=2, scores="running")
-    train(Learner(torch.nn.Identity(), method), as_samples(X), observed, 8, plan)
+    train(Task(Learner(torch.nn.Identity(), method), as_samples(X), observed, 8, plan))
     assert estimates[0][0].isnan().all()
     for prior, expected in estimates[1:]:
         np.testing.assert_allclose(prior, expected, rtol=1e-6)
@@ -176,9 +178,7 @@ def test_validation_priors_are_taken_and_kept(toy):
 def test_validation_priors_need_full_labels(toy):
     X, _, observed = toy
     model = SinglePositiveClassifier("crisp-val", epochs=5)
-    with pytest.raises(
-        ValueError, match=r"CRISP needs validation labels; this data offers none\. Pass fit\(X, y, valid"
-    ):
+    with pytest.raises(ValueError, match=r"CRISP needs validation labels; this data has none\. Pass fit\(X, y, valid"):
         model.fit(X, observed)
     with pytest.raises(ValueError, match="CRISP needs validation labels"):
         model.fit(X[:40], observed[:40], validation=(X[40:], observed[40:]))

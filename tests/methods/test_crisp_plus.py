@@ -295,7 +295,7 @@ def test_a_warning_about_the_priors_is_passed_on(open_case):
     rows, observed = open_case
     method = CRISPPlus()
     method.head = RowNormalizedHead(4, 20)
-    with pytest.warns(UserWarning, match=r"Decisions are made for a low number.* --set cardinality=…"):
+    with pytest.warns(UserWarning, match=r"does not settle how many labels a row has: .* --set cardinality=…"):
         method.setup(view_of(rows, observed))
 
 

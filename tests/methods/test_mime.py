@@ -224,16 +224,16 @@ def test_codes_per_label_need_maps_and_hold_no_noise(prepare, random_case):
     method = prepare(MIME(per_label=True), observed)
     assert method.maps
     assert method.requires == {"maps"}
-    assert not method.stackable
+    assert not method.stacking.possible
     assert "noise" not in dict(method.named_buffers())
     assert not MIME().maps
-    assert MIME().stackable
+    assert MIME().stacking.possible
     assert not MIME().requires
 
 
 @pytest.mark.parametrize("per_label", [False, True])
-def test_learns_from_pictures(per_label, train_on_pictures):
+def test_learns_from_images(per_label, train_on_images):
     """On pooled features as on rows, and on maps with a code per label."""
-    losses, gain = train_on_pictures(MIME(z_dim=16, per_label=per_label), epochs=8)
+    losses, gain = train_on_images(MIME(z_dim=16, per_label=per_label), epochs=8)
     assert losses[-1] < losses[0]
     assert gain > 0.0

@@ -1,4 +1,4 @@
-"""PLC: both stages against loops with the queue as a list, their limits, and a training on pictures."""
+"""PLC: both stages against loops with the queue as a list, their limits, and a training on images."""
 
 import math
 
@@ -208,9 +208,9 @@ def test_wrong_parameters(parameters, sentence):
         ready(PLC(**parameters), epoch=0)
 
 
-def test_learns_from_pictures(train_on_pictures):
+def test_learns_from_images(train_on_images):
     method = PLC(warmup=4, queue=64)
-    losses, gain = train_on_pictures(method, epochs=12)
+    losses, gain = train_on_images(method, epochs=12)
     assert losses[3] < losses[0]
     assert (
         losses[-1] < 0.95 * losses[5]
@@ -219,11 +219,11 @@ def test_learns_from_pictures(train_on_pictures):
     assert (method.written >= 0).all(), "every row was seen in stage 2"
 
 
-def test_learns_in_half_precision(train_on_pictures):
+def test_learns_in_half_precision(train_on_images):
     """As far as in full precision, and what is remembered keeps its types."""
     method = PLC(warmup=4, queue=64)
-    losses, gain = train_on_pictures(method, epochs=12, precision="bf16")
-    full, _ = train_on_pictures(PLC(warmup=4, queue=64), epochs=5)
+    losses, gain = train_on_images(method, epochs=12, precision="bf16")
+    full, _ = train_on_images(PLC(warmup=4, queue=64), epochs=5)
     assert losses[:5] != full
     np.testing.assert_allclose(losses[:5], full, rtol=0.02)
     assert losses[-1] < 0.95 * losses[5]

@@ -280,7 +280,7 @@ def test_wrong_parameters(toy, parameters, sentence):
 
 
 def test_graph_of_features_is_the_graph_of_inputs_on_them(ready, prepare, without_noise):
-    """Rows stand for what the network makes of pictures: the pictures themselves are then never asked for."""
+    """Rows stand for what the network makes of images: the images themselves are then never asked for."""
     method, logits, inputs, observed = ready(SMILE())
     torch.manual_seed(0)
     other = SMILE(graph="features")
@@ -292,21 +292,21 @@ def test_graph_of_features_is_the_graph_of_inputs_on_them(ready, prepare, withou
     other.setup(TrainView(observed, 5, 10, never, lambda: inputs, lambda: logits))
     other.double().load_state_dict(method.state_dict())
     rows = [3, 0, 13, 7]
-    pictures = torch.zeros(len(inputs), 3, 2, 2)
+    images = torch.zeros(len(inputs), 3, 2, 2)
     torch.testing.assert_close(
-        loss(other, logits, pictures, observed, rows), loss(method, logits, inputs, observed, rows)
+        loss(other, logits, images, observed, rows), loss(method, logits, inputs, observed, rows)
     )
     assert "rows" not in other.state_dict(), "what follows from the data is not saved"
 
 
-def test_learns_from_pictures(train_on_pictures):
-    losses, gain = train_on_pictures(SMILE(graph="features"), lr=0.01)
+def test_learns_from_images(train_on_images):
+    losses, gain = train_on_images(SMILE(graph="features"), lr=0.01)
     assert losses[-1] < losses[0]
     assert gain > 0.02
 
 
-def test_pictures_have_no_graph_of_inputs(train_on_pictures):
+def test_images_have_no_graph_of_inputs(train_on_images):
     with pytest.raises(
         ValueError, match=r"its inputs have the shape \(64, 3, 16, 16\)\. For images pass graph='features'"
     ):
-        train_on_pictures(SMILE())
+        train_on_images(SMILE())

@@ -1,4 +1,4 @@
-"""The loop with pictures: frozen epochs, learning rates by part, half precision, compiling, broken files, scenes."""
+"""The loop with images: frozen epochs, learning rates by part, half precision, compiling, broken files, scenes."""
 
 import copy
 import functools
@@ -41,16 +41,16 @@ def network():
 
 
 @pytest.fixture
-def pictures():
-    """20 pictures of 8 × 8 and one label each."""
+def images():
+    """20 images of 8 × 8 and one label each."""
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (N, 8, 8, 3), dtype=np.uint8)
     return ImageTensors(pixels, UNIT), np.eye(3, dtype=np.uint8)[np.arange(N) % 3]
 
 
-def go(pictures, learner, *, validation=None, checkpoint=None, on_epoch=None, **changes):
+def go(images, learner, *, validation=None, checkpoint=None, on_epoch=None, **changes):
     plan = Plan(**({"epochs": 3, "batch_size": 8, "lr": 0.01, "device": "cpu"} | changes))
-    task = Task(learner, *pictures, 4, plan, validation)
+    task = Task(learner, *images, 4, plan, validation)
     return train(task, checkpoint=checkpoint, on_epoch=on_epoch).history
 
 
@@ -62,11 +62,11 @@ def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_in_frozen_epochs_the_backbone_stands_still(pictures):
+def test_in_frozen_epochs_the_backbone_stands_still(images):
     learner = Learner(network(), AN())
     before, seen = weights(learner.backbone), []
     go(
-        pictures,
+        images,
         learner,
         epochs=4,
         frozen_epochs=2,
@@ -81,27 +81,27 @@ def test_in_frozen_epochs_the_backbone_stands_still(pictures):
     assert all(parameter.requires_grad for parameter in learner.parameters())
 
 
-def test_frozen_epochs_are_a_head_trained_on_features(pictures):
+def test_frozen_epochs_are_a_head_trained_on_features(images):
     """Without flips, the same as training on the features alone."""
 
     class Still(ImageTensors):
         def _finish(self, pixels, n_views):
             return super()._finish(pixels, 0)
 
-    samples = Still(pictures[0].data, UNIT)
+    samples = Still(images[0].data, UNIT)
     learner, probe = Learner(network(), AN()), Learner(nn.Identity(), AN())
-    go((samples, pictures[1]), learner, frozen_epochs=3)
+    go((samples, images[1]), learner, frozen_epochs=3)
     with torch.no_grad():
         features = network().eval()(samples.rows(torch.arange(N)))
-    go((as_samples(features.numpy()), pictures[1]), probe)
+    go((as_samples(features.numpy()), images[1]), probe)
     torch.testing.assert_close(learner.method.head.weight, probe.method.head.weight)
 
 
-def test_the_backbone_has_its_own_learning_rate(pictures):
+def test_the_backbone_has_its_own_learning_rate(images):
     """Adam's first step is the learning rate itself, wherever there is a gradient."""
     learner = Learner(network(), AN())
     before = weights(learner)
-    go(pictures, learner, epochs=1, batch_size=N, backbone_lr=0.1, bias_init="zero")
+    go(images, learner, epochs=1, batch_size=N, backbone_lr=0.1, bias_init="zero")
     step = {
         name: (tensor - before[name]).abs().max().item()
         for name, tensor in learner.state_dict().items()
@@ -112,29 +112,29 @@ def test_the_backbone_has_its_own_learning_rate(pictures):
     assert learner.method.head.bias.abs().max().item() == pytest.approx(0.01, rel=1e-3)
 
 
-def test_a_stopped_training_goes_on_in_the_same_weights(pictures, tmp_path):
+def test_a_stopped_training_goes_on_in_the_same_weights(images, tmp_path):
     def stop(epoch, _):
         if epoch == 2:
             raise KeyboardInterrupt
 
     options = {"epochs": 5, "frozen_epochs": 1, "backbone_lr": 0.3, "weight_decay": 0.01}
     straight, stopped, resumed = (Learner(network(), CRISP(warmup=1, scores="running")) for _ in range(3))
-    go(pictures, straight, **options)
+    go(images, straight, **options)
     with pytest.raises(KeyboardInterrupt):
-        go(pictures, stopped, checkpoint=tmp_path / "checkpoint", on_epoch=stop, **options)
-    go(pictures, resumed, checkpoint=tmp_path / "checkpoint", **options)
+        go(images, stopped, checkpoint=tmp_path / "checkpoint", on_epoch=stop, **options)
+    go(images, resumed, checkpoint=tmp_path / "checkpoint", **options)
     assert same(weights(straight), weights(resumed))
 
 
 @pytest.mark.parametrize("changes", [{"frozen_epochs": 1}, {"backbone_lr": 0.5}, {"compile": True}])
-def test_another_plan_is_another_training(pictures, tmp_path, changes):
+def test_another_plan_is_another_training(images, tmp_path, changes):
     def stop(epoch, _):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        go(pictures, Learner(network(), AN()), checkpoint=tmp_path / "checkpoint", on_epoch=stop)
+        go(images, Learner(network(), AN()), checkpoint=tmp_path / "checkpoint", on_epoch=stop)
     with pytest.raises(ValueError, match="must be a checkpoint of this training"):
-        go(pictures, Learner(network(), AN()), checkpoint=tmp_path / "checkpoint", **changes)
+        go(images, Learner(network(), AN()), checkpoint=tmp_path / "checkpoint", **changes)
 
 
 class Spy(nn.Module):
@@ -152,15 +152,15 @@ class Spy(nn.Module):
         return features
 
 
-def test_pictures_and_kernels_are_channels_last_while_training(pictures):
+def test_images_and_kernels_are_channels_last_while_training(images):
     spy = Spy()
     learner = Learner(spy, AN())
-    go(pictures, learner, validation=Validation(*pictures, True))
+    go(images, learner, validation=Validation(*images, True))
     assert all(channels_last for *_, channels_last, _ in spy.calls)
     assert all(tensor.is_contiguous() for tensor in learner.state_dict().values()), "afterwards as they were"
 
 
-def test_passes_are_made_in_the_precision_of_the_plan(pictures):
+def test_passes_are_made_in_the_precision_of_the_plan(images):
     """bf16 in training and in its passes; what comes out, and predictions afterwards, are in single precision."""
     found = []
 
@@ -170,7 +170,7 @@ def test_passes_are_made_in_the_precision_of_the_plan(pictures):
 
     spy = Spy()
     learner = Learner(spy, Looks())
-    history = go(pictures, learner, precision="bf16", validation=Validation(*pictures, True))
+    history = go(images, learner, precision="bf16", validation=Validation(*images, True))
     assert {(training, dtype) for *_, training, _, dtype in spy.calls} == {
         (True, torch.bfloat16),
         (False, torch.bfloat16),
@@ -178,23 +178,23 @@ def test_passes_are_made_in_the_precision_of_the_plan(pictures):
     assert set(found) == {torch.float32}
     assert np.isfinite(history.loss).all()
     spy.calls.clear()
-    assert predict_logits(learner, pictures[0]).dtype == torch.float32
+    assert predict_logits(learner, images[0]).dtype == torch.float32
     assert spy.calls[0][-1] == torch.float32
 
 
-def test_bf16_comes_close(pictures):
+def test_bf16_comes_close(images):
     logits = []
     for precision in ("32", "bf16"):
         learner = Learner(network(), CRISP(warmup=1, scores="running"))
         learner.backbone[3].p = 0.0
-        go(pictures, learner, precision=precision)
+        go(images, learner, precision=precision)
         assert learner.method.running_logits.dtype == torch.float32
-        logits.append(predict_logits(learner, pictures[0]))
+        logits.append(predict_logits(learner, images[0]))
     assert not torch.equal(*logits)
     torch.testing.assert_close(*logits, atol=0.05, rtol=0.05)
 
 
-def test_compiled_for_whole_batches_only(pictures, monkeypatch):
+def test_compiled_for_whole_batches_only(images, monkeypatch):
     """20 rows in batches of 8: the last four, frozen epochs and passes run as they are. The outcome is the same."""
     compiled = []
     real = torch.compile
@@ -206,9 +206,9 @@ def test_compiled_for_whole_batches_only(pictures, monkeypatch):
     monkeypatch.setattr(torch, "compile", compile_quickly)
     plain, fast = Learner(network(), CRISP(warmup=1)), Learner(network(), CRISP(warmup=1))
     benchmark = torch.backends.cudnn.benchmark
-    go(pictures, plain, frozen_epochs=1, epochs=3)
+    go(images, plain, frozen_epochs=1, epochs=3)
     assert compiled == []
-    go(pictures, fast, frozen_epochs=1, epochs=3, compile=True)
+    go(images, fast, frozen_epochs=1, epochs=3, compile=True)
     assert compiled == [(8, True)] * 4
     assert same(weights(plain), weights(fast))
     assert fast.compiled is None
@@ -218,13 +218,13 @@ def test_compiled_for_whole_batches_only(pictures, monkeypatch):
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("changes", [{}, {"precision": "bf16"}])
-def test_a_gpu_comes_close(pictures, changes):
+def test_a_gpu_comes_close(images, changes):
     logits = []
     for device in ("cpu", "cuda"):
         learner = Learner(network(), CRISP(warmup=1, scores="running"))
         learner.backbone[3].p = 0.0
-        go(pictures, learner, frozen_epochs=1, device=device, **(changes if device == "cuda" else {}))
-        logits.append(predict_logits(learner.cpu(), pictures[0]))
+        go(images, learner, frozen_epochs=1, device=device, **(changes if device == "cuda" else {}))
+        logits.append(predict_logits(learner.cpu(), images[0]))
     torch.testing.assert_close(*logits, atol=0.05, rtol=0.05)
 
 
@@ -244,12 +244,12 @@ class SeesMaps(Method):
         return assume_negative(self(features[0]), batch.observed)
 
 
-def test_a_method_may_take_maps(pictures):
+def test_a_method_may_take_maps(images):
     assert not AN.maps
     learner = Learner(network()[:4], SeesMaps())
-    history = go(pictures, learner, validation=Validation(*pictures, True))
+    history = go(images, learner, validation=Validation(*images, True))
     assert history.loss[-1] < history.loss[0]
-    assert predict_logits(learner, pictures[0]).shape == (N, 3)
+    assert predict_logits(learner, images[0]).shape == (N, 3)
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ class Level(Method):
         return 0 * features[0].sum() + batch.index.float().mean(), {"seen": self.seen[batch.index] + 1}
 
 
-def test_broken_pictures_are_left_out_of_the_epoch(broken):
+def test_broken_images_are_left_out_of_the_epoch(broken):
     samples = ImageFiles(broken, 8, workers=0, on_error="skip")
     learner = Learner(network(), Level())
     history = go((samples, np.eye(3, dtype=np.uint8)[[0, 1, 2, 0, 1, 2]]), learner, batch_size=4)
@@ -292,13 +292,13 @@ def test_a_pass_has_one_output_per_row(broken, monkeypatch):
     torch.testing.assert_close(run_in_steps(lambda rows: rows, samples, torch.device("cpu"), some), outputs[some])
 
 
-def test_nothing_but_broken_pictures(broken):
+def test_nothing_but_broken_images(broken):
     samples = ImageFiles([broken[1], broken[4]], 8, workers=0, on_error="skip")
     with pytest.raises(ValueError, match=r"some rows must be readable; all 2 were skipped\. See `skipped`"):
         go((samples, np.eye(2, dtype=np.uint8)), Learner(network(), AN()))
 
 
-def test_priors_come_from_the_pictures_that_could_be_read(broken):
+def test_priors_come_from_the_images_that_could_be_read(broken):
     samples = ImageFiles(broken, 8, workers=0, on_error="skip")
     observed = np.eye(3, dtype=np.uint8)[[0, 1, 2, 0, 1, 2]]
     learner = Learner(network(), CRISP(warmup=1, scores="running"))
@@ -307,7 +307,7 @@ def test_priors_come_from_the_pictures_that_could_be_read(broken):
     assert learner.method.class_prior.isnan().tolist() == [False, True, False], "label 1 was on broken ones only"
 
 
-def test_pictures_pass_in_smaller_numbers_than_rows():
+def test_images_pass_in_smaller_numbers_than_rows():
     small, large = (ImageTensors(np.zeros((1, size, size, 3), np.uint8)) for size in (16, 448))
     assert small.pass_rows == 1024
     assert 16 <= large.pass_rows <= 64
@@ -339,7 +339,7 @@ def scenes():
 
 
 # Chance is 0.20. Over three seeds AN reached a mean average precision of 0.63 to 0.77, CRISP 0.55 to 0.67, BoostLU
-# 0.62 to 0.65 and PLC 0.48 to 0.50, whose transformer learns slowly from so few pictures.
+# 0.62 to 0.65 and PLC 0.48 to 0.50, whose transformer learns slowly from so few images.
 @pytest.mark.parametrize(
     ("method", "settings", "floor"),
     [

@@ -23,7 +23,7 @@ from onepos.datasets import DATASETS
 from onepos.methods import METHODS
 from onepos.metrics import METRICS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 IMAGES = {"voc", "coco", "nus", "cub"}
 
 
@@ -38,7 +38,9 @@ def source():
 
 
 def test_the_file_is_what_the_script_makes(source):
-    spec = importlib.util.spec_from_file_location("make_paper_numbers", ROOT / "benchmarks" / "make_paper_numbers.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_paper_numbers", ROOT / "research" / "scripts" / "make_paper_numbers.py"
+    )
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     made = script.to_text(script.make_numbers(*source))

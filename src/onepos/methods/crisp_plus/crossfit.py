@@ -118,7 +118,7 @@ def held_out_probabilities(
     observed, _ = read_labels(values, len(rows), "any")
     is_seed = isinstance(random_state, int | np.integer)
     seed = int(random_state) if is_seed else int(check_random_state(random_state).randint(2**31 - 1))  # type: ignore[arg-type]
-    return cross_fit(rows, torch.as_tensor(observed, device=rows.device), seed, settings or DEFAULTS)
+    return cross_fit(rows, torch.tensor(observed, device=rows.device), seed, settings or DEFAULTS)
 
 
 @torch.no_grad()
