@@ -341,3 +341,17 @@ class TestBadInput:
     )
     def test_parameters(self, toy, parameters, sentence):
         self.refused(sentence, toy[0], toy[2], **parameters)
+
+
+def test_every_random_number_follows_from_random_state(toy, short_cross_fit):
+    """Also those of the held-out predictions, from which the priors of the default method follow."""
+    X, _, observed = toy
+    method = CRISPPlus(cardinality=1.8)
+
+    def fit(seed):
+        return SinglePositiveClassifier(method, epochs=1, random_state=seed).fit(X, observed)
+
+    first, again, other = fit(0), fit(0), fit(1)
+    np.testing.assert_array_equal(first.class_prior_, again.class_prior_)
+    np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
+    assert not np.allclose(first.class_prior_, other.class_prior_, atol=1e-6)
