@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 from torch import nn
 
-from onepos import CRISP, SinglePositiveClassifier
+from onepos import CRISP, CRISPPlus, SinglePositiveClassifier
 from onepos.metrics import average_precision
 
 
