@@ -30,7 +30,7 @@ class _Run(NamedTuple):
 
 
 class Oracle(SinglePositiveClassifier):
-    """Holds the true labels of training rows, and may hand them to a method that asks for them."""
+    """Given the true labels of training rows, and passes them to a method that requires them."""
 
     _offers = frozenset({"full labels"})
 
@@ -46,7 +46,7 @@ RUNS = (
 def run_demo(
     seed: int = 0, epochs: int = 20, n_samples: int = 6000, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Train these runs and tell everything about them as a JSON-able dictionary.
+    """Train these runs; return all results as a JSON-able dictionary.
 
     Epochs are chosen on fully labelled validation rows; the test rows are looked at once, at the end.
     """
@@ -84,7 +84,7 @@ def run_demo(
 def _fit(
     run: _Run, parts: dict[str, Dataset], observed: Any, seed: int, epochs: int, progress: Progress | None
 ) -> tuple[SinglePositiveClassifier, float]:
-    """The model, and the seconds that it took with all that is done before the first epoch."""
+    """The model, and the seconds of the fit with all that comes before the first epoch."""
 
     def report(epoch: int, history: History) -> None:
         if progress is not None:
@@ -120,15 +120,15 @@ def _first(runs: list[dict[str, Any]], role: str) -> dict[str, Any]:
 
 
 def _remark(floor: dict[str, float], method: dict[str, float]) -> str:
-    """What a reader may wonder about in the table, where it is so."""
+    """An explanation of what may surprise in the table, where it applies."""
     decides_better = method["hamming_loss"] < floor["hamming_loss"]
     ranks_worse = method["average_precision"] < floor["average_precision"]
     if not (decides_better and ranks_worse):
         return ""
     return (
-        "CRISP decides far better than its floor (Hamming loss, F1) and ranks a little worse: the absolute loss in its "
-        "risk is best served by hard decisions, so scores saturate. CRISP+, the default of fit, has a proper loss, and "
-        "decides with care where the number of labels is open."
+        "CRISP makes far better decisions than its floor (Hamming loss, F1) but ranks labels a little worse: the "
+        "absolute loss in its risk favours hard 0/1 scores, so scores saturate. CRISP+, the default method of fit, has "
+        "a proper loss. Where the data leave the number of labels per row open, it predicts fewer of them."
     )
 
 
@@ -147,7 +147,7 @@ def _priors(model: SinglePositiveClassifier, train: Dataset, observed: Any) -> d
 
 
 def _examples(model: SinglePositiveClassifier, test: Dataset, observed: Any, count: int = 6) -> list[dict[str, Any]]:
-    """Test scenes of three labels or more, with the one a training set would show and what the model says."""
+    """Test scenes of three labels or more, with the label a training set would observe and the predictions."""
     rows = np.flatnonzero(test.Y.sum(1) >= 3)[:count]
     probability = model.predict_proba(test.X[rows])
     names = np.array(test.label_names)
