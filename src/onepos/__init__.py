@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from onepos.protocol import draw_single_positive as draw_single_positive
     from onepos.protocol import train_val_test_split as train_val_test_split
 
-_ROOMS = {
+_MODULES = {
     "onepos.methods.crisp_plus.crossfit": ("held_out_probabilities",),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
@@ -72,7 +72,7 @@ _ROOMS = {
     "onepos.priors": ("PriorEstimate", "estimate_priors"),
     "onepos.protocol": ("draw_single_positive", "train_val_test_split"),
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = ["__version__", *_HOME]
 

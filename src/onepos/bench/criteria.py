@@ -1,8 +1,8 @@
-"""How good is a model, told from rows of which one positive label is known: selection without full labels.
+"""How good a model is, measured on rows of which one positive label is known: selection without full labels.
 
 `observed` is the (n, c) 0/1 array of the known positives: γ_i is the one of row i, drawn uniformly from its labels.
 `logits` are the model's g, p = σ(g) its scores. `prior` holds the class priors π (c,), NaN where unknown, or is None;
-few criteria look at it, and each says what it does without. Where priors are estimated, give the same ones to every
+few criteria use it, and each documents what it does without. Where priors are estimated, give the same ones to every
 model under comparison: with each its own, each would be judged by another measure.
 
 Of a row with several known positives each counts as if it had been drawn, and the row weighs one all the same (in the
@@ -112,7 +112,7 @@ def pu_risk(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None) ->
 def assume_negative(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None) -> float:
     """Binary cross-entropy with every label but γ taken for absent, summed over labels, mean over rows: the floor.
 
-    It asks a model for P(γ = j | x) in place of P(y_j = 1 | x), and so favours scores that are too low. It does not
+    It measures P(γ = j | x) in place of P(y_j = 1 | x), and so favours scores that are too low. It does not
     look at `prior`.
     """
     observed, values = _check(observed, logits)

@@ -130,7 +130,7 @@ def _worker(folder: str, stale_after: float, names: tuple[str, ...], device: str
 
 
 def _leave(*_: Any) -> None:
-    """As if the program had ended by itself, so that claims are given back."""
+    """As if the program had ended by itself, so that claims are released."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(143)
 

@@ -31,7 +31,7 @@ class StackedAdam:
         self.move_only(range(len(settings)))
 
     def move_only(self, live: Sequence[int]) -> None:
-        """From now on the other runs stand still."""
+        """From now on the other runs are not moved."""
         slices: dict[tuple[float, float], list[tuple[str, int, int]]] = {}
         for name in self.weights:
             for k in sorted(live):

@@ -112,7 +112,7 @@ def train_many(
 
 
 def can_stack(task: Task) -> bool:
-    """Whether the method says so, and data, plan and network are of a kind that can be stacked."""
+    """Whether the method allows it, and data, plan and network are of a kind that can be stacked."""
     method, chain = task.learner.method, list(_chain("backbone", task.learner.backbone))
     plain_network = all(type(layer) in (nn.Linear, *_ELEMENTWISE) for _, layer in chain)
     each_once = len({id(layer) for _, layer in chain}) == len(chain)

@@ -62,7 +62,7 @@ class TracedLoss:
 
     def __call__(self, *tensors: Tensor) -> Any:
         """The function of these tensors, by a trace where there is one."""
-        if not self.called:  # shows whether the method asks for the epoch
+        if not self.called:  # finds out whether the method reads the epoch
             self.called = True
             losses, gradients, memory = self.function(*tensors)
             self.moved.update(f"method.{name}" for name in memory)
@@ -151,7 +151,7 @@ def _steps_worth_a_trace() -> int:
 
 
 def _watch_epoch(method: Method) -> None:
-    """Let `method.epoch_was_read` tell whether anyone has asked for its epoch."""
+    """Let `method.epoch_was_read` record whether its epoch was read."""
 
     def read(self: Any) -> int:
         self.epoch_was_read = True

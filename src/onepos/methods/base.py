@@ -1,4 +1,4 @@
-"""The contract of a method: what it may see, what it may keep, what it must give.
+"""The contract of a method: what it may see, what it may keep, what it must return.
 
 A method is an `nn.Module` and a scikit-learn parameter holder. One rule carries the rest: **whatever a method
 remembers is a parameter or a buffer**, so it moves with the device, is trained by the optimiser, is saved and
@@ -43,7 +43,7 @@ class Shared:
         self._made: dict[Hashable, Any] = {}
 
     def once(self, key: Hashable, make: Callable[[], Result]) -> Result:
-        """What `make` gives; it is called the first time that `key` is asked for."""
+        """What `make` gives; it is called once per key."""
         if key not in self._made:
             self._made[key] = make()
         result: Result = self._made[key]
@@ -135,10 +135,10 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
 
     Attributes:
         views: Views per sample the loop must supply.
-        maps: Whether `loss` and `forward` take feature maps (B, d, h, w) instead of pooled features (B, d). Whoever
-            makes an image backbone asks it for maps then; `n_features` is d in both cases.
+        maps: Whether `loss` and `forward` take feature maps (B, d, h, w) instead of pooled features (B, d). The
+            image backbone then gives maps; `n_features` is d in both cases.
         requires: What the data must offer, of {"maps", "views", "validation labels"}.
-        privileged: What a method is given that single positives do not tell, such as the mean number of labels.
+        privileged: What a method is given beyond single positives, such as the mean number of labels.
         stacking: What a stack of runs must know; see `StackRules`.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.

@@ -46,7 +46,7 @@ States = dict[int, dict[str, Tensor]]
 
 @dataclass
 class History:
-    """What happened; every list has one entry per finished epoch, or none where there is nothing to tell.
+    """What happened; every list has one entry per finished epoch, or none where there is nothing to record.
 
     Attributes:
         loss: Mean training loss.
@@ -209,23 +209,23 @@ def predict_logits(learner: Learner, samples: Samples, precision: Precision = nu
 
 @torch.no_grad()
 def run_in_steps(
-    output: Callable[[Tensor], Tensor], samples: Samples, device: torch.device, asked: Tensor | None = None
+    output: Callable[[Tensor], Tensor], samples: Samples, device: torch.device, positions: Tensor | None = None
 ) -> Tensor:
     """`output` of all rows in index order, or of the ascending positions given, as many at a time as fit.
 
     Rows that `batches` leaves out are taken as `rows` gives them, so that there is one output per row.
     """
-    asked = torch.arange(len(samples), device=device) if asked is None else asked
-    n = len(asked)
+    positions = torch.arange(len(samples), device=device) if positions is None else positions
+    n = len(positions)
     size = -(-n // -(-n // samples.pass_rows))  # about equal steps, not a last one of a few rows
     index, parts = [], []
-    for rows, (view,) in samples.batches(asked, size, 0):
+    for rows, (view,) in samples.batches(positions, size, 0):
         index.append(rows)
         parts.append(output(view))
     if sum(map(len, index)) == n:
         return torch.cat(parts)
     left_out = torch.zeros(len(samples), dtype=torch.bool, device=device)
-    left_out[asked] = True
+    left_out[positions] = True
     for rows in index:
         left_out[rows] = False
     for rows in torch.split(left_out.nonzero().flatten(), size):
@@ -267,7 +267,7 @@ class _Keeper:
         return History(**saved["history"])
 
     def save(self, history: History) -> None:
-        """Write the checkpoint, if asked for."""
+        """Write the checkpoint, where a file is given."""
         if self.path:
             state = {"learner": self.learner.state_dict(), "optimizer": self.optimizer.state_dict()}
             kept = {"states": self.states, "history": dataclasses.asdict(history)}
@@ -283,7 +283,7 @@ class _Keeper:
 
 
 def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
-    """Make the head, start it where the plan says, and let the method declare what it remembers."""
+    """Make the head, start it as the plan states, and let the method declare its state."""
     method, device = learner.method, view.observed.device
     method.head = method.make_head(view.n_features, view.n_labels).to(device)
     if plan.bias_init == "frequency":
@@ -374,13 +374,13 @@ def judge_epoch(
     scores = logits.numpy()
     if scores.shape[1] <= LISTED_LABELS:
         history.mean_score.append(torch.sigmoid(logits).mean(0).tolist())
-    shown, *others = measured_by(plan.select)
-    history.validation.append(_measure(shown, validation, scores))
+    first, *others = measured_by(plan.select)
+    history.validation.append(_measure(first, validation, scores))
     for name in others:
         history.other_metrics.setdefault(name, []).append(_measure(name, validation, scores))
     # An epoch of the warm-up is chosen only if there are no others.
     history.n_warmup += learner.method.warming_up and epoch + 1 < plan.epochs
-    series = {shown: history.validation, **history.other_metrics}
+    series = {first: history.validation, **history.other_metrics}
     history.best_epoch, candidates = choose_epoch(series, plan.select, history.n_warmup)
     return candidates
 
@@ -395,13 +395,13 @@ def _pass(
     samples: Samples,
     output: Callable[[Tensor], Tensor],
     precision: Precision = nullcontext,
-    asked: Tensor | None = None,
+    positions: Tensor | None = None,
 ) -> Tensor:
     """`output` of all rows, or of the positions given, in full precision; the learner is in evaluation mode."""
     was_training = learner.training
     learner.eval()
     with torch.no_grad(), precision():
-        result = run_in_steps(output, samples, next(learner.parameters()).device, asked)
+        result = run_in_steps(output, samples, next(learner.parameters()).device, positions)
     learner.train(was_training)
     return result.float() if result.dtype == torch.bfloat16 else result
 
@@ -414,7 +414,7 @@ def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext) ->
         n_features=task.n_features,
         n_epochs=task.plan.epochs,
         inputs=lambda: run_in_steps(lambda rows: rows, samples, labels.device),
-        features=lambda asked=None: _pass(learner, samples, learner.embed, precision, asked),
+        features=lambda positions=None: _pass(learner, samples, learner.embed, precision, positions),
         logits=lambda: predict_logits(learner, samples, precision),
         backbone=learner.backbone,
         validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,

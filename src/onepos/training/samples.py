@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Samples(Protocol):
-    """What the loop asks of a set of inputs.
+    """A set of inputs, as the loop uses it.
 
     Attributes:
         offers: What a method may require of the data and finds here, such as "views".
