@@ -347,6 +347,7 @@ def test_bad_input_gets_a_sentence(X, observed, sentence):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_runs_on_cuda():
     X, label = clusters()
-    there = held_out(torch.tensor(X).cuda(), torch.tensor(label).cuda())
+    there = held_out(torch.tensor(X).cuda(), torch.tensor(label).cuda(), settings=CrossFitSettings())
     assert there.probability.device.type == "cuda"
-    np.testing.assert_allclose(there.probability.cpu(), held_out(X, label).probability, atol=0.05)
+    here = held_out(X, label, settings=CrossFitSettings())
+    np.testing.assert_allclose(there.probability.cpu(), here.probability, atol=0.05)
