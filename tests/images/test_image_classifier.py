@@ -126,7 +126,7 @@ class TestFineTuning:
         import onepos.estimator as estimator
 
         plans, real = [], estimator.train
-        monkeypatch.setattr(estimator, "train", lambda *a, **k: plans.append(a[4]) or real(*a, **k))
+        monkeypatch.setattr(estimator, "train", lambda task, **k: plans.append(task.plan) or real(task, **k))
         torch.save(small_network().state_dict(), tmp_path / "w.pth")
         for more in ({}, {"weights": tmp_path / "w.pth"}, {"backbone_lr": 0.5, "frozen_epochs": 1}):
             classifier(fine_tune=True, epochs=1, **more).fit(pixels[:6], labels[:6])

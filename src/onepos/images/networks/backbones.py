@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from onepos.images.networks.efficientnet_lite import EfficientNetLite0
 from onepos.images.networks.layers import IMAGENET, LITE, Normalization, as_normalization, freeze_batch_norm
 from onepos.images.networks.resnet import resnet18, resnet34, resnet50, resnet101
 from onepos.images.networks.weights import load_weights
+from onepos.validation import suggest
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,7 @@ def find_backbone(name: str) -> ImageBackbone:
     """The entry of a name, or an error with the closest one."""
     if name in BACKBONES:
         return BACKBONES[name]
-    near = get_close_matches(str(name), BACKBONES, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(BACKBONES)}, or pass a torch module."
-    raise ValueError(f"unknown image network {name!r}; {hint}")
+    raise ValueError(f"unknown image network {name!r}; {suggest(name, BACKBONES)} A torch module is also accepted.")
 
 
 def _load_pretrained(backbone: nn.Module, network: str | nn.Module) -> str:
