@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
+from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming, open_binary
+
+Part: TypeAlias = tuple[list[str], Labels]
+"""Paths, relative to the root of the data, and the labels of each."""
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

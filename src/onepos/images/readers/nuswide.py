@@ -10,7 +10,7 @@ import numpy as np
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import bad_line, check_counts, check_images, numbered_lines
+from onepos.images.readers.listing import Part, bad_line, check_counts, check_images, numbered_lines
 
 EXPECTED = {"train": 150000, "test": 60260}
 VARIANTS: dict[tuple[int, ...], str] = {
@@ -18,7 +18,6 @@ VARIANTS: dict[tuple[int, ...], str] = {
     (10000, 5000): "the lists of a hashing benchmark",
 }
 N_CLASSES = 81
-Part = tuple[list[str], Labels]
 
 
 def read_nuswide(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
