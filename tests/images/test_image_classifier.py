@@ -209,6 +209,7 @@ class TestBrokenFiles:
                 classifier(**parameters).fit(files, labels)
             with pytest.raises(ValueError, match=r"some images must be readable; 36 of 36 are not: .*00.png"):
                 classifier(on_error="skip", **parameters).fit(files, labels)
+        assert not list(tmp_path.glob("*.npy"))
 
     @pytest.mark.parametrize("fine_tune", [False, True])
     def test_or_left_out(self, broken, labels, fine_tune):

@@ -258,12 +258,11 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         """The readable images, to be trained on; their pixels are kept in the folder `cache` where one is given."""
         if not isinstance(images, ImageFiles):
             return images
-        files, n = [os.fsdecode(images.files[row]) for row in kept], len(kept)
-        normalization, workers = images.normalization, images.workers
-        taken = ImageFiles(files, images.size, normalization=normalization, workers=workers, on_error=self.on_error)
+        taken = copy.copy(images)
+        taken.files, taken.skipped, taken.on_error = images.files[kept], {}, self.on_error
         if self.cache is None:
             return taken
-        on_batch = None if on_images is None else lambda done: on_images("decoding, image", done, n)
+        on_batch = None if on_images is None else lambda done: on_images("decoding, image", done, len(kept))
         return pack_images(taken, self.cache, on_batch)
 
     def _check_trained(self, samples: Samples) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from onepos.files import replacing
 from onepos.images.inputs import (
     ImageInput,
     OnImages,
@@ -26,7 +24,7 @@ from onepos.images.inputs import (
     open_images,
 )
 from onepos.images.networks.layers import Normalization
-from onepos.images.samples import ImageFiles, ImageTensors, check_room, keep_notes
+from onepos.images.samples import ImageFiles, ImageTensors, keep_file
 from onepos.training.loop import run_in_steps
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 
@@ -164,17 +162,16 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             "size": images.size,
             "normalization": images.normalization._asdict(),
         }
-        folder, name = Path(self.cache or ""), hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        path, notes = folder / f"{name}.npy", folder / f"{name}.json"
-        if not (path.exists() and notes.exists()):
-            folder.mkdir(parents=True, exist_ok=True)
-            check_room(folder, 4 * len(images) * self.n_features_out_, "features")
+        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+        def write(handle: BinaryIO) -> None:
             features = self._compute(images, on_images)
-            if len(images.skipped) == len(images):  # nothing worth keeping
-                return features
-            with replacing(path) as handle:
-                np.save(handle, features)
-        keep_notes(notes, images.skipped, facts)
+            if len(images.skipped) == len(images):  # an error in any case: nothing is kept
+                judge_unreadable(images, images.skipped, self.on_error)
+            np.save(handle, features)
+
+        n_bytes = 4 * len(images) * self.n_features_out_
+        path = keep_file(self.cache or "", name, "features", n_bytes, write, images.skipped, facts)
         # Copy on write: torch needs memory it may write to, and the file must not change.
         kept: Floats = np.load(path, mmap_mode="c", allow_pickle=False)
         return kept
