@@ -384,7 +384,7 @@ def test_folders_refuse(tmp_path):
     with pytest.raises(ValueError, match=r"must hold images \(\.jpg.*cat holds none"):
         read_folders(tmp_path)
     put_any(tmp_path / "stray.jpg")
-    with pytest.raises(ValueError, match=r"must be in the folder of its class; .*stray\.jpg does not"):
+    with pytest.raises(ValueError, match=r"must be in the folder of its class; .*stray\.jpg is not"):
         read_folders(tmp_path)
 
 

@@ -15,6 +15,7 @@ from torch import nn
 
 from onepos.images.networks.backbones import find_backbone, make_image_backbone
 from onepos.images.networks.layers import Normalization, as_normalization
+from onepos.images.networks.weights import first_few
 from onepos.images.samples import ImageFiles, ImageTensors, find_broken
 from onepos.training.backbones import n_outputs
 
@@ -23,7 +24,6 @@ OnImages = Callable[[str, int, int], None]
 
 _SMALLEST, _LARGEST = 8, 4096  # sides of images in pixels
 _OWN_SIZE = 224  # of files, for a network whose usual size is not known
-_NAMED = 5  # unreadable files named in a message
 
 
 class ImageInput(NamedTuple):
@@ -165,10 +165,9 @@ def judge_unreadable(images: ImageFiles | ImageTensors, unreadable: dict[int, st
     """Raise or warn, naming the files; an error in any case where nothing is left."""
     if not unreadable or not isinstance(images, ImageFiles):
         return
-    names = [os.fsdecode(images.files[row]) for row in list(unreadable)[:_NAMED]]
-    more = f" and {len(unreadable) - _NAMED} more" if len(unreadable) > _NAMED else ""
+    names = first_few([os.fsdecode(images.files[row]) for row in unreadable], 5)
     count = f"{len(unreadable)} of {len(images)}"
-    listed = f"{', '.join(names)}{more}. Of the first: {next(iter(unreadable.values()))}"
+    listed = f"{names}. Of the first: {next(iter(unreadable.values()))}"
     if on_error == "raise":
         raise ValueError(
             f"every image must be readable; {count} are not: {listed} Or go on without them: on_error='skip', on the "

@@ -31,7 +31,6 @@ from onepos.images.views import carry, make_views, to_unit
 
 # Images decoded at a time where the caller gives no batch size.
 _PASS = 64
-_CPU = torch.device("cpu")
 # Numbers that go through a network at once without gradients, and images at most.
 _PASS_NUMBERS, _PASS_IMAGES = 1 << 25, 1024
 # Bytes of decoded pixels after which freed memory is returned to the system, which can take tens of milliseconds.
@@ -42,17 +41,13 @@ class _Images:
     """What all kinds share: `_stream` gives pixels, the rest follows."""
 
     offers: frozenset[str] = frozenset({"maps", "views"})
-    size: int
-    normalization: Normalization
-    on_error: str = "skip"  # in memory nothing breaks; of packed images some may have been skipped before
-    skipped: dict[int, str]
 
     def __init__(self, size: int, normalization: Normalization) -> None:
         self.size, self.normalization = size, normalization
         self.n_features = 3 * size * size
         self.pass_rows = max(1, min(_PASS_IMAGES, _PASS_NUMBERS // self.n_features))
-        self.device = _CPU
-        self.skipped = {}
+        self.device = torch.device("cpu")
+        self.skipped: dict[int, str] = {}
 
     def probe(self) -> Tensor:
         """(2, 3, size, size)."""
@@ -170,7 +165,7 @@ class PackedImages(ImageTensors):
         # Copy on write: torch needs memory it may write to, and the file must not change.
         super().__init__(torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False)), normalization)
         self.path = Path(path)
-        self.skipped = dict(skipped or {})
+        self.skipped.update(skipped or {})
 
     def to(self, device: torch.device) -> Self:
         """The same images, given out on `device`; the file stays where it is."""

@@ -80,8 +80,8 @@ def with_published_protocol(data: ImageDataset) -> ImageDataset:
     if data.splits is None or set(data.splits) != {"train", "test"}:
         found = ", ".join(data.splits or ()) or "none"
         raise ValueError(
-            f"the published split divides the parts train and test; {data.name} has {found}. Use onepos.protocol.split "
-            "for other data."
+            f"the published split divides the parts train and test; {data.name} has {found}. Split other data "
+            "with onepos.train_val_test_split."
         )
     observed = np.zeros_like(data.Y)
     for rows in data.splits.values():
