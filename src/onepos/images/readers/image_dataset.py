@@ -76,11 +76,7 @@ class ImageDataset(LabelledRows):
 
 
 def join_parts(
-    name: str,
-    root: str | os.PathLike[str],
-    parts: Mapping[str, Part],
-    label_names: Sequence[str],
-    source: str,
+    name: str, root: str | os.PathLike[str], parts: Mapping[str, Part], label_names: Sequence[str], source: str
 ) -> ImageDataset:
     """Put the (paths, Y) of the parts below each other; `splits` holds the rows of each."""
     ends = np.cumsum([0, *(len(paths) for paths, _ in parts.values())])

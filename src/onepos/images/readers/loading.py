@@ -31,11 +31,9 @@ def _in_own_folder(read: Callable[[Path], ImageDataset], name: str, folder: Path
     return read(folder / name if (folder / name).is_dir() else folder)
 
 
+_LAYOUTS = {"voc": read_voc, "coco": read_coco, "nuswide": read_nuswide, "cub": read_cub}
 IMAGE_SETS: dict[str, Callable[[Path], ImageDataset]] = {
-    "voc": partial(_in_own_folder, read_voc, "voc"),
-    "coco": partial(_in_own_folder, read_coco, "coco"),
-    "nuswide": partial(_in_own_folder, read_nuswide, "nuswide"),
-    "cub": partial(_in_own_folder, read_cub, "cub"),
+    **{name: partial(_in_own_folder, read, name) for name, read in _LAYOUTS.items()},
     "voc-128px": _read_small_voc,
 }
 """By name: folder of images → data set."""
