@@ -82,8 +82,8 @@ def test_own_module():
     with torch.no_grad():
         backbone[0].weight.zero_()
     assert mine[0].weight.abs().sum() > 0
-    plain = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    assert make_image_backbone(mine, normalization=plain)[1] == plain
+    mine.normalization = ((0.5, 0.5, 0.5), (0.25, 0.5, 0.5))
+    assert make_image_backbone(mine)[1] == Normalization(*mine.normalization)
 
 
 def test_own_module_with_a_weight_file(tmp_path):

@@ -80,19 +80,17 @@ def make_image_backbone(
     maps: bool = False,
     *,
     frozen_norm: bool = False,
-    normalization: Normalization | None = None,
 ) -> tuple[nn.Module, Normalization, str | None]:
     """The network that turns images into features, how its images are normalized, and the SHA-256 of its weight file.
 
     Args:
         network: A name in BACKBONES, or a module, which is copied. A module must map normalized images (B, 3, H, W) to
-            features (B, width), and with `maps` to maps (B, width, h, w).
+            features (B, width), and with `maps` to maps (B, width, h, w). Its images are normalized by its attribute
+            `normalization` (mean and deviation), by default as for ImageNet.
         weights: None for the weights as they are (random ones for a name), "pretrained", or the path of a weight
             file (`load_weights`).
         maps: Give the maps before pooling. A module of the user's must already do so.
         frozen_norm: Freeze batch normalization, `freeze_batch_norm`.
-        normalization: Instead of the network's own. For a module it is the module's attribute `normalization` (mean
-            and deviation), or ImageNet's where there is none.
 
     Returns:
         The network, the normalization, and the hash, None where no file was read.
@@ -100,10 +98,9 @@ def make_image_backbone(
     digest = None
     if isinstance(network, nn.Module):
         backbone = copy.deepcopy(network)
-        normalization = normalization or as_normalization(getattr(network, "normalization", IMAGENET))
+        normalization = as_normalization(getattr(network, "normalization", IMAGENET))
     else:
-        backbone = find_backbone(network).make(maps=maps)
-        normalization = normalization or find_backbone(network).normalization
+        backbone, normalization = find_backbone(network).make(maps=maps), find_backbone(network).normalization
     if weights == "pretrained":
         digest = _load_pretrained(backbone, network)
     elif weights is not None:
