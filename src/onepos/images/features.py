@@ -24,7 +24,7 @@ from onepos.images.inputs import (
     open_images,
 )
 from onepos.images.networks.layers import Normalization
-from onepos.images.samples import ImageFiles, ImageTensors, keep_file
+from onepos.images.samples import Images, keep_file
 from onepos.training.loop import run_in_steps
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 
@@ -139,7 +139,7 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.no_validation = True
         return tags
 
-    def _compute(self, images: ImageFiles | ImageTensors, on_images: OnImages | None) -> Floats:
+    def _compute(self, images: Images, on_images: OnImages | None) -> Floats:
         device = choose_device(str(self.device))
         features = run_network(self.network_, images, device, "computing features, image", on_images)
         self.network_.cpu()
@@ -149,7 +149,7 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ValueError(f"the features must be finite; those of row {wrong[0]} are not. Check the weights.")
         return features
 
-    def _look_up(self, images: ImageFiles | ImageTensors, on_images: OnImages | None) -> Floats:
+    def _look_up(self, images: Images, on_images: OnImages | None) -> Floats:
         """The features from the folder `cache`, where they are put the first time.
 
         The file is named by a hash of the weights, the structure of the network, the images, their size and
@@ -178,11 +178,7 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 def run_network(
-    network: nn.Module,
-    images: ImageFiles | ImageTensors,
-    device: torch.device,
-    what: str = "",
-    on_images: OnImages | None = None,
+    network: nn.Module, images: Images, device: torch.device, what: str = "", on_images: OnImages | None = None
 ) -> Floats:
     """Outputs of a network in evaluation mode, (n, width); NaN for images that can not be read."""
     network = network.to(device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from onepos.files import replacing, write_atomically
 from onepos.images.decoding import read_image
 from onepos.images.networks.layers import IMAGENET, Normalization
 from onepos.images.views import carry, make_views, to_unit
+
+Batches: TypeAlias = Iterator[tuple[Tensor, tuple[Tensor, ...]]]
+"""Row numbers and views, batch by batch."""
 
 # Images decoded at a time where the caller gives no batch size.
 _PASS = 64
@@ -57,7 +60,7 @@ class _Images:
         """(B, 3, size, size), normalized, un-augmented; a skipped image is of one color, the mean."""
         return self._finish(self._pixels(index), 0)[0]
 
-    def batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+    def batches(self, order: Tensor, batch_size: int, n_views: int) -> Batches:
         """Go through `order`: (index, views) per batch, the next ones being prepared meanwhile.
 
         Args:
@@ -68,7 +71,7 @@ class _Images:
         batches = self._batches(order, batch_size, n_views)
         return _beside(batches, self.device) if self.device.type == "cuda" else batches
 
-    def _batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+    def _batches(self, order: Tensor, batch_size: int, n_views: int) -> Batches:
         for index, pixels in self._stream(torch.split(order.cpu(), batch_size)):
             kept = [place for place, row in enumerate(index.tolist()) if row not in self.skipped]
             if len(kept) < len(index):
@@ -291,9 +294,10 @@ class ImageFiles(_Images):
                 on_batch(done)
 
 
-def _beside(
-    batches: Iterator[tuple[Tensor, tuple[Tensor, ...]]], device: torch.device
-) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+Images: TypeAlias = ImageFiles | ImageTensors
+
+
+def _beside(batches: Batches, device: torch.device) -> Batches:
     """Have the batches made on a stream of their own.
 
     Making views means small copies to the device, and each waits for its stream. Were it that of the training step, the
