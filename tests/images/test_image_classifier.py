@@ -126,7 +126,7 @@ class TestFineTuning:
         import onepos.estimator as estimator
 
         plans, real = [], estimator.train
-        monkeypatch.setattr(estimator, "train", lambda *a, **k: plans.append(a[4]) or real(*a, **k))
+        monkeypatch.setattr(estimator, "train", lambda task, **k: plans.append(task.plan) or real(task, **k))
         torch.save(small_network().state_dict(), tmp_path / "w.pth")
         for more in ({}, {"weights": tmp_path / "w.pth"}, {"backbone_lr": 0.5, "frozen_epochs": 1}):
             classifier(fine_tune=True, epochs=1, **more).fit(pixels[:6], labels[:6])
@@ -209,6 +209,7 @@ class TestBrokenFiles:
                 classifier(**parameters).fit(files, labels)
             with pytest.raises(ValueError, match=r"some images must be readable; 36 of 36 are not: .*00.png"):
                 classifier(on_error="skip", **parameters).fit(files, labels)
+        assert not list(tmp_path.glob("*.npy"))
 
     @pytest.mark.parametrize("fine_tune", [False, True])
     def test_or_left_out(self, broken, labels, fine_tune):

@@ -154,7 +154,7 @@ class TestTransformer:
     @pytest.mark.parametrize(
         ("parameters", "sentence"),
         [
-            ({"network": nn.Conv2d(3, 2, 3)}, r"network must map .* it gave shape \(2, 2, 6, 6\) for 2 images"),
+            ({"network": nn.Conv2d(3, 2, 3)}, r"network must map .* it gave shape \(2, 2, 6, 6\) for 2 inputs"),
             ({"network": "resnet52"}, "unknown image network 'resnet52'; did you mean 'resnet50'"),
             ({"network": "resnet18", "weights": None}, "weights=None starts the network at random"),
             ({"on_error": "ignore"}, "on_error must be 'raise' or 'skip'; got 'ignore'"),

@@ -231,13 +231,14 @@ def test_wrong_arguments(files):
 
 
 def test_the_sets_are_samples(files, tmp_path):
-    """What the loop asks for is there: lengths, offers, memory, a copy on a device."""
+    """All that the loop needs is there: lengths, offers, a probe, memory, a copy on a device."""
     packed = pack_images(ImageFiles(files, 8, workers=0), tmp_path / "packed")
     for samples in (packed, packed.load(), ImageFiles(files, 8)):
         moved = samples.to(torch.device("cpu"))
         assert type(moved) is type(samples)
         assert len(moved) == 11
-        assert samples.offers == {"views"}
+        assert samples.offers == {"maps", "views"}
+        assert samples.probe().shape == (2, *samples.rows(torch.tensor([0])).shape[1:])
         assert samples.nbytes >= 0
         assert moved.fingerprint() == samples.fingerprint()
     assert isinstance(packed.to(torch.device("meta")), PackedImages)

@@ -35,7 +35,7 @@ from onepos.images.inputs import (
     open_images,
 )
 from onepos.images.networks import make_image_backbone
-from onepos.images.samples import ImageFiles, ImageTensors, pack_images
+from onepos.images.samples import ImageFiles, Images, pack_images
 from onepos.labels import read_full_labels, read_labels
 from onepos.methods.base import Method
 from onepos.training.backbones import n_outputs
@@ -252,18 +252,15 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
             self.scaling_ = _fit_one_scale(features)
         return as_samples(features, self.scaling_), kept, dict(unreadable)
 
-    def _take(
-        self, images: ImageFiles | ImageTensors, kept: npt.NDArray[np.intp], on_images: OnImages | None
-    ) -> ImageFiles | ImageTensors:
+    def _take(self, images: Images, kept: npt.NDArray[np.intp], on_images: OnImages | None) -> Images:
         """The readable images, to be trained on; their pixels are kept in the folder `cache` where one is given."""
         if not isinstance(images, ImageFiles):
             return images
-        files, n = [os.fsdecode(images.files[row]) for row in kept], len(kept)
-        normalization, workers = images.normalization, images.workers
-        taken = ImageFiles(files, images.size, normalization=normalization, workers=workers, on_error=self.on_error)
+        taken = copy.copy(images)
+        taken.files, taken.skipped, taken.on_error = images.files[kept], {}, self.on_error
         if self.cache is None:
             return taken
-        on_batch = None if on_images is None else lambda done: on_images("decoding, image", done, n)
+        on_batch = None if on_images is None else lambda done: on_images("decoding, image", done, len(kept))
         return pack_images(taken, self.cache, on_batch)
 
     def _check_trained(self, samples: Samples) -> None:
@@ -275,7 +272,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         self.features_.set_params(**{name: getattr(self, name) for name in ("on_error", "workers", "cache", "device")})
         return self.features_.extract(X, on_images)
 
-    def _open(self, X: Any, on_images: OnImages | None) -> ImageFiles | ImageTensors:
+    def _open(self, X: Any, on_images: OnImages | None) -> Images:
         return open_images(X, self.images_, int(self.workers), self.on_error, on_images)
 
     def _facts(self) -> dict[str, Any]:

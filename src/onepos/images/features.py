@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from pathlib import Path
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,6 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from onepos.files import replacing
 from onepos.images.inputs import (
     ImageInput,
     OnImages,
@@ -26,7 +24,7 @@ from onepos.images.inputs import (
     open_images,
 )
 from onepos.images.networks.layers import Normalization
-from onepos.images.samples import ImageFiles, ImageTensors, check_room, keep_notes
+from onepos.images.samples import Images, keep_file
 from onepos.training.loop import run_in_steps
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 
@@ -141,7 +139,7 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.no_validation = True
         return tags
 
-    def _compute(self, images: ImageFiles | ImageTensors, on_images: OnImages | None) -> Floats:
+    def _compute(self, images: Images, on_images: OnImages | None) -> Floats:
         device = choose_device(str(self.device))
         features = run_network(self.network_, images, device, "computing features, image", on_images)
         self.network_.cpu()
@@ -151,7 +149,7 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             raise ValueError(f"the features must be finite; those of row {wrong[0]} are not. Check the weights.")
         return features
 
-    def _look_up(self, images: ImageFiles | ImageTensors, on_images: OnImages | None) -> Floats:
+    def _look_up(self, images: Images, on_images: OnImages | None) -> Floats:
         """The features from the folder `cache`, where they are put the first time.
 
         The file is named by a hash of the weights, the structure of the network, the images, their size and
@@ -164,28 +162,23 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             "size": images.size,
             "normalization": images.normalization._asdict(),
         }
-        folder, name = Path(self.cache or ""), hashlib.sha256(json.dumps(facts).encode()).hexdigest()
-        path, notes = folder / f"{name}.npy", folder / f"{name}.json"
-        if not (path.exists() and notes.exists()):
-            folder.mkdir(parents=True, exist_ok=True)
-            check_room(folder, 4 * len(images) * self.n_features_out_, "features")
+        name = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+        def write(handle: BinaryIO) -> None:
             features = self._compute(images, on_images)
-            if len(images.skipped) == len(images):  # nothing worth keeping
-                return features
-            with replacing(path) as handle:
-                np.save(handle, features)
-        keep_notes(notes, images.skipped, facts)
+            if len(images.skipped) == len(images):  # an error in any case: nothing is kept
+                judge_unreadable(images, images.skipped, self.on_error)
+            np.save(handle, features)
+
+        n_bytes = 4 * len(images) * self.n_features_out_
+        path = keep_file(self.cache or "", name, "features", n_bytes, write, images.skipped, facts)
         # Copy on write: torch needs memory it may write to, and the file must not change.
         kept: Floats = np.load(path, mmap_mode="c", allow_pickle=False)
         return kept
 
 
 def run_network(
-    network: nn.Module,
-    images: ImageFiles | ImageTensors,
-    device: torch.device,
-    what: str = "",
-    on_images: OnImages | None = None,
+    network: nn.Module, images: Images, device: torch.device, what: str = "", on_images: OnImages | None = None
 ) -> Floats:
     """Outputs of a network in evaluation mode, (n, width); NaN for images that can not be read."""
     network = network.to(device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]

@@ -15,7 +15,8 @@ from torch import nn
 
 from onepos.images.networks.backbones import find_backbone, make_image_backbone
 from onepos.images.networks.layers import Normalization, as_normalization
-from onepos.images.samples import ImageFiles, ImageTensors, find_broken
+from onepos.images.networks.weights import first_few
+from onepos.images.samples import ImageFiles, Images, ImageTensors, find_broken
 from onepos.training.backbones import n_outputs
 
 OnImages = Callable[[str, int, int], None]
@@ -23,7 +24,6 @@ OnImages = Callable[[str, int, int], None]
 
 _SMALLEST, _LARGEST = 8, 4096  # sides of images in pixels
 _OWN_SIZE = 224  # of files, for a network whose usual size is not known
-_NAMED = 5  # unreadable files named in a message
 
 
 class ImageInput(NamedTuple):
@@ -129,9 +129,7 @@ def _own_size(X: Any) -> int:
     return int(shape[1]) if len(shape) == 4 and shape[1] == shape[2] else _OWN_SIZE
 
 
-def open_images(
-    X: Any, how: ImageInput, workers: int, on_error: str, on_images: OnImages | None = None
-) -> ImageFiles | ImageTensors:
+def open_images(X: Any, how: ImageInput, workers: int, on_error: str, on_images: OnImages | None = None) -> Images:
     """Paths or pixels as samples of the size of `how`.
 
     With on_error="raise" a missing file is an error here. A file that is there but broken is found when it is read,
@@ -152,7 +150,7 @@ def open_images(
     return images
 
 
-def find_unreadable(images: ImageFiles | ImageTensors, on_images: OnImages | None) -> dict[int, str]:
+def find_unreadable(images: Images, on_images: OnImages | None) -> dict[int, str]:
     """Try every file: row → reason of those that can not be read."""
     if not isinstance(images, ImageFiles):
         return {}
@@ -161,14 +159,13 @@ def find_unreadable(images: ImageFiles | ImageTensors, on_images: OnImages | Non
     return find_broken([os.fsdecode(file) for file in images.files], images.workers, on_batch)
 
 
-def judge_unreadable(images: ImageFiles | ImageTensors, unreadable: dict[int, str], on_error: str) -> None:
+def judge_unreadable(images: Images, unreadable: dict[int, str], on_error: str) -> None:
     """Raise or warn, naming the files; an error in any case where nothing is left."""
     if not unreadable or not isinstance(images, ImageFiles):
         return
-    names = [os.fsdecode(images.files[row]) for row in list(unreadable)[:_NAMED]]
-    more = f" and {len(unreadable) - _NAMED} more" if len(unreadable) > _NAMED else ""
+    names = first_few([os.fsdecode(images.files[row]) for row in unreadable], 5)
     count = f"{len(unreadable)} of {len(images)}"
-    listed = f"{', '.join(names)}{more}. Of the first: {next(iter(unreadable.values()))}"
+    listed = f"{names}. Of the first: {next(iter(unreadable.values()))}"
     if on_error == "raise":
         raise ValueError(
             f"every image must be readable; {count} are not: {listed} Or go on without them: on_error='skip', on the "

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, BinaryIO, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,11 @@ from onepos.images.decoding import read_image
 from onepos.images.networks.layers import IMAGENET, Normalization
 from onepos.images.views import carry, make_views, to_unit
 
+Batches: TypeAlias = Iterator[tuple[Tensor, tuple[Tensor, ...]]]
+"""Row numbers and views, batch by batch."""
+
 # Images decoded at a time where the caller gives no batch size.
 _PASS = 64
-_CPU = torch.device("cpu")
 # Numbers that go through a network at once without gradients, and images at most.
 _PASS_NUMBERS, _PASS_IMAGES = 1 << 25, 1024
 # Bytes of decoded pixels after which freed memory is returned to the system, which can take tens of milliseconds.
@@ -42,17 +44,13 @@ class _Images:
     """What all kinds share: `_stream` gives pixels, the rest follows."""
 
     offers: frozenset[str] = frozenset({"maps", "views"})
-    size: int
-    normalization: Normalization
-    on_error: str = "skip"  # in memory nothing breaks; of packed images some may have been skipped before
-    skipped: dict[int, str]
 
     def __init__(self, size: int, normalization: Normalization) -> None:
         self.size, self.normalization = size, normalization
         self.n_features = 3 * size * size
         self.pass_rows = max(1, min(_PASS_IMAGES, _PASS_NUMBERS // self.n_features))
-        self.device = _CPU
-        self.skipped = {}
+        self.device = torch.device("cpu")
+        self.skipped: dict[int, str] = {}
 
     def probe(self) -> Tensor:
         """(2, 3, size, size)."""
@@ -62,7 +60,7 @@ class _Images:
         """(B, 3, size, size), normalized, un-augmented; a skipped image is of one color, the mean."""
         return self._finish(self._pixels(index), 0)[0]
 
-    def batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+    def batches(self, order: Tensor, batch_size: int, n_views: int) -> Batches:
         """Go through `order`: (index, views) per batch, the next ones being prepared meanwhile.
 
         Args:
@@ -73,7 +71,7 @@ class _Images:
         batches = self._batches(order, batch_size, n_views)
         return _beside(batches, self.device) if self.device.type == "cuda" else batches
 
-    def _batches(self, order: Tensor, batch_size: int, n_views: int) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+    def _batches(self, order: Tensor, batch_size: int, n_views: int) -> Batches:
         for index, pixels in self._stream(torch.split(order.cpu(), batch_size)):
             kept = [place for place, row in enumerate(index.tolist()) if row not in self.skipped]
             if len(kept) < len(index):
@@ -86,14 +84,6 @@ class _Images:
         moved = copy.copy(self)  # `skipped` stays shared: a row that one copy skips is listed in all
         moved.device = torch.device(device)
         return moved
-
-    def fingerprint(self) -> str:
-        """A hash by which a checkpoint knows its data."""
-        raise NotImplementedError
-
-    def sources(self) -> str:
-        """A hash under which something computed from the pixels may be kept."""
-        return self.fingerprint()
 
     def _finish(self, pixels: Tensor, n_views: int) -> tuple[Tensor, ...]:
         pixels = pixels.to(self.device, non_blocking=True)
@@ -143,6 +133,10 @@ class ImageTensors(_Images):
             digest.update(np.ascontiguousarray(part.cpu().numpy()).data)
         return digest.hexdigest()
 
+    def sources(self) -> str:
+        """A hash under which something computed from the pixels may be kept."""
+        return self.fingerprint()
+
     @property
     def nbytes(self) -> int:
         """Memory it takes."""
@@ -174,7 +168,7 @@ class PackedImages(ImageTensors):
         # Copy on write: torch needs memory it may write to, and the file must not change.
         super().__init__(torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False)), normalization)
         self.path = Path(path)
-        self.skipped = dict(skipped or {})
+        self.skipped.update(skipped or {})
 
     def to(self, device: torch.device) -> Self:
         """The same images, given out on `device`; the file stays where it is."""
@@ -276,17 +270,16 @@ class ImageFiles(_Images):
             batch_size=None,
             sampler=[batch.tolist() for batch in batches],
             num_workers=n_workers,
-            collate_fn=_as_it_is,
             pin_memory=self.device.type == "cuda",
             generator=torch.Generator(),  # its own, or starting it would take numbers from the loop's
         )
         given = 0
-        for index, decoded in zip(batches, loader, strict=True):
-            self.skipped.update(decoded.broken)
+        for index, (pixels, broken) in zip(batches, loader, strict=True):
+            self.skipped.update(broken)
             if self.on_error == "raise":
-                _raise_first(dict(decoded.broken))
-            yield index, decoded.pixels
-            given += decoded.pixels.nbytes
+                _raise_first(broken)
+            yield index, pixels
+            given += pixels.nbytes
             if given >= _TRIM_EVERY:
                 _give_back_freed()
                 given = 0
@@ -301,9 +294,10 @@ class ImageFiles(_Images):
                 on_batch(done)
 
 
-def _beside(
-    batches: Iterator[tuple[Tensor, tuple[Tensor, ...]]], device: torch.device
-) -> Iterator[tuple[Tensor, tuple[Tensor, ...]]]:
+Images: TypeAlias = ImageFiles | ImageTensors
+
+
+def _beside(batches: Batches, device: torch.device) -> Batches:
     """Have the batches made on a stream of their own.
 
     Making views means small copies to the device, and each waits for its stream. Were it that of the training step, the
@@ -322,27 +316,22 @@ def _beside(
         yield batch
 
 
-class _Decoded(NamedTuple):
-    pixels: Tensor
-    broken: list[tuple[int, str]]
-
-
-class _Decoder(Dataset[_Decoded]):
-    """What runs in a worker: rows → pixels, and which could not be read."""
+class _Decoder(Dataset[tuple[Tensor, dict[int, str]]]):
+    """What runs in a worker: rows → pixels, and the rows that could not be read with the reason."""
 
     def __init__(self, files: npt.NDArray[np.bytes_], size: int, empty: list[int]) -> None:
         self.files, self.size, self.empty = files, size, empty
 
-    def __getitem__(self, rows: list[int]) -> _Decoded:
+    def __getitem__(self, rows: list[int]) -> tuple[Tensor, dict[int, str]]:
         pixels = np.empty((len(rows), self.size, self.size, 3), np.uint8)
-        broken = []
+        broken = {}
         for place, row in enumerate(rows):
             try:
                 pixels[place] = read_image(os.fsdecode(self.files[row]), self.size)
             except (OSError, ValueError) as error:
                 pixels[place] = self.empty
-                broken.append((row, str(error)))
-        return _Decoded(torch.from_numpy(pixels), broken)
+                broken[row] = str(error)
+        return torch.from_numpy(pixels), broken
 
 
 def _give_back_freed() -> None:
@@ -354,10 +343,6 @@ def _give_back_freed() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)
-
-
-def _as_it_is(decoded: Any) -> Any:
-    return decoded
 
 
 def find_broken(
@@ -392,38 +377,47 @@ def pack_images(
     Raises:
         OSError: The disk has not enough free space.
     """
-    folder, name = Path(folder), images.sources()
-    path, notes = folder / f"{name}.npy", folder / f"{name}.json"
-    if not (path.exists() and notes.exists()):
-        folder.mkdir(parents=True, exist_ok=True)
-        check_room(folder, len(images) * images.n_features, "packed images")
+
+    def write(handle: BinaryIO) -> None:
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(images), images.size, images.size, 3)}
-        with replacing(path) as handle:
-            np.lib.format.write_array_header_1_0(handle, header)
-            for pixels in images._all(on_batch):
-                handle.write(np.ascontiguousarray(pixels.numpy()).data)
-    keep_notes(notes, images.skipped)
+        np.lib.format.write_array_header_1_0(handle, header)
+        for pixels in images._all(on_batch):
+            handle.write(np.ascontiguousarray(pixels.numpy()).data)
+
+    n_bytes = len(images) * images.n_features
+    path = keep_file(folder, images.sources(), "packed images", n_bytes, write, images.skipped)
     if images.on_error == "raise":
         _raise_first(images.skipped)
     return PackedImages(path, images.normalization, images.skipped).to(images.device)
 
 
-def keep_notes(notes: Path, skipped: dict[int, str], facts: Mapping[str, Any] | None = None) -> None:
-    """Beside a cached file: write which rows were skipped, and facts; if that is there already, read the rows."""
-    if not notes.exists():
-        listed = {str(row): reason for row, reason in sorted(skipped.items())}
-        write_atomically(notes, json.dumps({**(facts or {}), "skipped": listed}, indent=1))
+def keep_file(
+    folder: str | os.PathLike[str],
+    name: str,
+    what: str,
+    n_bytes: int,
+    write: Callable[[BinaryIO], None],
+    skipped: dict[int, str],
+    facts: Mapping[str, Any] | None = None,
+) -> Path:
+    """The path of `folder`/`name`.npy, which is written where it is not there.
+
+    Beside it is a JSON file of the facts and of the rows that were skipped; these rows are added to `skipped`.
+    """
+    path, notes = Path(folder, f"{name}.npy"), Path(folder, f"{name}.json")
+    if not (path.exists() and notes.exists()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+        if free < n_bytes:
+            raise OSError(
+                f"the {what} need {n_bytes / 2**30:.1f} GiB; {folder} has {free / 2**30:.1f} GiB left. Give another "
+                "folder, or a smaller size of images."
+            )
+        with replacing(path) as handle:
+            write(handle)
+        write_atomically(notes, json.dumps({**(facts or {}), "skipped": dict(sorted(skipped.items()))}, indent=1))
     skipped.update({int(row): reason for row, reason in json.loads(notes.read_bytes())["skipped"].items()})
-
-
-def check_room(folder: Path, needed: int, what: str) -> None:
-    """Refuse to begin what the disk has not enough free space for."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise OSError(
-            f"the {what} need {needed / 2**30:.1f} GiB; {folder} has {free / 2**30:.1f} GiB left. Give another folder, "
-            "or a smaller size of images."
-        )
+    return path
 
 
 def _raise_first(skipped: Mapping[int, str]) -> None:

@@ -38,19 +38,14 @@ def carry(values: Tensor, device: torch.device) -> Tensor:
 
 
 def make_views(pixels: Tensor, n_views: int, normalization: Normalization, generator: Generator) -> tuple[Tensor, ...]:
-    """Normalised views of uint8 images (B, H, W, 3): a weak one, then strong ones."""
+    """Normalized views of uint8 images (B, H, W, 3): a weak one, then strong ones."""
     images = to_unit(pixels)
-    views = [weak_view(images, generator), *(strong_view(images, generator) for _ in range(n_views - 1))]
+    views = [flip(images, generator), *(strong_view(images, generator) for _ in range(n_views - 1))]
     return tuple(normalization(view) for view in views)
 
 
-def weak_view(images: Tensor, generator: Generator) -> Tensor:
-    """Flipped, or not."""
-    return flip(images, generator)
-
-
 def strong_view(images: Tensor, generator: Generator) -> Tensor:
-    """Hard to recognise, yet of the same content."""
+    """Hard to recognize, yet of the same content."""
     images = cutout(flip(images, generator), generator)
     images = color_jitter(rand_augment(images, generator), generator)
     return grayscale(images, generator)
@@ -112,10 +107,8 @@ def rand_augment(images: Tensor, generator: Generator, n_operations: int = 2) ->
     return images
 
 
-Operation = Callable[[Tensor, Tensor], Tensor]
-
 # Strength s in [-1, 1] → image; the ranges are those of RandAugment.
-OPERATIONS: dict[str, Operation] = {
+OPERATIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "identity": lambda x, s: x,
     "autocontrast": lambda x, s: adjust.autocontrast(x),
     "equalize": lambda x, s: adjust.equalize(x),

@@ -82,8 +82,8 @@ def test_own_module():
     with torch.no_grad():
         backbone[0].weight.zero_()
     assert mine[0].weight.abs().sum() > 0
-    plain = Normalization((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    assert make_image_backbone(mine, normalization=plain)[1] == plain
+    mine.normalization = ((0.5, 0.5, 0.5), (0.25, 0.5, 0.5))
+    assert make_image_backbone(mine)[1] == Normalization(*mine.normalization)
 
 
 def test_own_module_with_a_weight_file(tmp_path):
@@ -107,11 +107,11 @@ def test_own_modules_that_do_not_fit():
     ):
         n_outputs(Wrapped(), torch.zeros(2, 3, 8, 8))
     with pytest.raises(ValueError, match=r"to \(B, width\); it gave shape \(2, 5, 6, 6\) .* features pooled"):
-        n_outputs(nn.Conv2d(3, 5, torch.zeros(2, 3, 3, 3)), 8)
+        n_outputs(nn.Conv2d(3, 5, 3), torch.zeros(2, 3, 8, 8))
     with pytest.raises(ValueError, match=r"to \(B, width, h, w\); it gave shape \(2, 192\) .* features before pooling"):
         n_outputs(nn.Flatten(), torch.zeros(2, 3, 8, 8), maps=True)
     with pytest.raises(ValueError, match=r"must take inputs \(B, 3, 8, 8\) in single precision"):
-        n_outputs(nn.Conv2d(4, 5, torch.zeros(2, 3, 3, 3)), 8)
+        n_outputs(nn.Conv2d(4, 5, 3), torch.zeros(2, 3, 8, 8))
     with pytest.raises(ValueError, match="weights='pretrained' goes with a name; got a module, Flatten"):
         make_image_backbone(nn.Flatten(), "pretrained")
 

@@ -6,7 +6,6 @@ import copy
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from onepos.images.networks.efficientnet_lite import EfficientNetLite0
 from onepos.images.networks.layers import IMAGENET, LITE, Normalization, as_normalization, freeze_batch_norm
 from onepos.images.networks.resnet import resnet18, resnet34, resnet50, resnet101
 from onepos.images.networks.weights import load_weights
+from onepos.validation import suggest
 
 
 @dataclass(frozen=True)
@@ -80,19 +80,17 @@ def make_image_backbone(
     maps: bool = False,
     *,
     frozen_norm: bool = False,
-    normalization: Normalization | None = None,
 ) -> tuple[nn.Module, Normalization, str | None]:
     """The network that turns images into features, how its images are normalized, and the SHA-256 of its weight file.
 
     Args:
         network: A name in BACKBONES, or a module, which is copied. A module must map normalized images (B, 3, H, W) to
-            features (B, width), and with `maps` to maps (B, width, h, w).
+            features (B, width), and with `maps` to maps (B, width, h, w). Its images are normalized by its attribute
+            `normalization` (mean and deviation), by default as for ImageNet.
         weights: None for the weights as they are (random ones for a name), "pretrained", or the path of a weight
             file (`load_weights`).
         maps: Give the maps before pooling. A module of the user's must already do so.
         frozen_norm: Freeze batch normalization, `freeze_batch_norm`.
-        normalization: Instead of the network's own. For a module it is the module's attribute `normalization` (mean
-            and deviation), or ImageNet's where there is none.
 
     Returns:
         The network, the normalization, and the hash, None where no file was read.
@@ -100,10 +98,9 @@ def make_image_backbone(
     digest = None
     if isinstance(network, nn.Module):
         backbone = copy.deepcopy(network)
-        normalization = normalization or as_normalization(getattr(network, "normalization", IMAGENET))
+        normalization = as_normalization(getattr(network, "normalization", IMAGENET))
     else:
-        backbone = find_backbone(network).make(maps=maps)
-        normalization = normalization or find_backbone(network).normalization
+        backbone, normalization = find_backbone(network).make(maps=maps), find_backbone(network).normalization
     if weights == "pretrained":
         digest = _load_pretrained(backbone, network)
     elif weights is not None:
@@ -117,9 +114,7 @@ def find_backbone(name: str) -> ImageBackbone:
     """The entry of a name, or an error with the closest one."""
     if name in BACKBONES:
         return BACKBONES[name]
-    near = get_close_matches(str(name), BACKBONES, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(BACKBONES)}, or pass a torch module."
-    raise ValueError(f"unknown image network {name!r}; {hint}")
+    raise ValueError(f"unknown image network {name!r}; {suggest(name, BACKBONES)} A torch module is also accepted.")
 
 
 def _load_pretrained(backbone: nn.Module, network: str | nn.Module) -> str:

@@ -14,6 +14,7 @@ References:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -31,6 +32,8 @@ _STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
+# ε and momentum as published; TensorFlow's momentum 0.99 is torch's 0.01.
+_norm = partial(nn.BatchNorm2d, eps=1e-3, momentum=0.01)
 
 
 class EfficientNetLite0(nn.Module):
@@ -109,8 +112,3 @@ class _SameConv2d(nn.Conv2d):
         kernel, stride = self.kernel_size[0], self.stride[0]
         total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
         return total // 2, total - total // 2
-
-
-def _norm(width: int) -> nn.BatchNorm2d:
-    """ε and momentum as published (TensorFlow's momentum 0.99 is torch's 0.01)."""
-    return nn.BatchNorm2d(width, eps=1e-3, momentum=0.01)

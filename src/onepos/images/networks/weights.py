@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -39,9 +39,8 @@ def load_weights(module: nn.Module, file: str | os.PathLike[str], checksum: str 
             raise ValueError(f"{path} must have a checksum beginning {checksum}; it has {digest[:8]}…. Get it again.")
         handle.seek(0)
         content = _read(handle, path)
-    found = _state_dict(content, path)
     unused = getattr(module, "unused_keys", ())
-    found = {key: tensor for key, tensor in found.items() if key not in unused}
+    found = {key: tensor for key, tensor in _state_dict(content, path).items() if key not in unused}
     expected = module.state_dict()
     for key in expected.keys() - found.keys():
         if key.endswith("num_batches_tracked"):
@@ -95,21 +94,20 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
 
 
 def _check_fit(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], rule: str) -> None:
-    shapes = [
-        f"{key!r} is {tuple(found[key].shape)} and should be {tuple(tensor.shape)}"
-        for key, tensor in expected.items()
-        if key in found and found[key].shape != tensor.shape
-    ]
     faults = {
         "missing": [repr(key) for key in expected if key not in found],
         "unexpected": [repr(key) for key in found if key not in expected],
-        "of another shape": shapes,
+        "of another shape": [
+            f"{key!r} is {tuple(found[key].shape)} and should be {tuple(tensor.shape)}"
+            for key, tensor in expected.items()
+            if key in found and found[key].shape != tensor.shape
+        ],
     }
     if any(faults.values()):
-        listed = "; ".join(f"{what}: {_first_few(keys)}" for what, keys in faults.items() if keys)
+        listed = "; ".join(f"{what}: {first_few(keys, 3)}" for what, keys in faults.items() if keys)
         raise ValueError(f"{rule}; {listed}. Pass a file made for this network.")
 
 
-def _first_few(items: Iterable[str]) -> str:
-    items = list(items)
-    return ", ".join(items[:3]) + (f" and {len(items) - 3} more" if len(items) > 3 else "")
+def first_few(items: list[str], n: int) -> str:
+    """The first n of a list, and how many more there are."""
+    return ", ".join(items[:n]) + (f" and {len(items) - n} more" if len(items) > n else "")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
+from onepos.images.readers.listing import Part
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm")
 PARTS = ("train", "val", "test")
@@ -26,12 +27,12 @@ def read_folders(root: str | os.PathLike[str]) -> ImageDataset:
     folder = Path(root)
     found = _subfolders(folder)
     is_parted = "train" in found and set(found) <= set(PARTS)
-    parts = {part: _list_classes(folder, part) for part in PARTS if part in found} if is_parted else None
-    listed = parts or {"all": _list_classes(folder, "")}
+    parts = [part for part in PARTS if part in found] if is_parted else [""]
+    listed = {part: _list_classes(folder, part) for part in parts}
     classes = sorted({name for images in listed.values() for name in images})
     content = {part: _label(images, classes) for part, images in listed.items()}
     data = join_parts(folder.resolve().name, folder, content, classes, "a folder per class")
-    return replace(data, splits=data.splits if parts else None, observed=data.Y)
+    return replace(data, splits=data.splits if is_parted else None, observed=data.Y)
 
 
 def _subfolders(folder: Path) -> list[str]:
@@ -45,7 +46,7 @@ def _list_classes(root: Path, part: str) -> dict[str, list[str]]:
     folder = root / part
     stray = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and _is_image(entry.name))
     if stray:
-        raise ValueError(f"every image must be in the folder of its class; {folder / stray[0]} does not. Move it.")
+        raise ValueError(f"every image must be in the folder of its class; {folder / stray[0]} is not. Move it.")
     classes = {name: _list_images(root, folder / name) for name in _subfolders(folder)}
     if not classes:
         raise ValueError(f"{folder} must hold a folder per class; it holds none. Check the path.")
@@ -70,9 +71,6 @@ def _is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES) and not name.startswith(".")
 
 
-def _label(images: dict[str, list[str]], classes: list[str]) -> tuple[list[str], np.ndarray]:
-    column_of = {name: column for column, name in enumerate(classes)}
-    columns = [column_of[name] for name, mine in images.items() for _ in mine]
-    Y = np.zeros((len(columns), len(classes)), np.uint8)
-    Y[np.arange(len(columns)), columns] = 1
-    return [path for mine in images.values() for path in mine], Y
+def _label(images: dict[str, list[str]], classes: list[str]) -> Part:
+    columns = np.repeat([classes.index(name) for name in images], [len(mine) for mine in images.values()])
+    return [path for mine in images.values() for path in mine], np.eye(len(classes), dtype=np.uint8)[columns]

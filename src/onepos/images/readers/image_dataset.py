@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from onepos.datasets.dataset import LabelledRows, Labels, Rows
+from onepos.images.readers.listing import Part
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,7 +51,13 @@ class ImageDataset(LabelledRows):
                 f"there must be one path per row of Y; there are {len(self.paths)} paths and {self.n_samples} rows. "
                 "Check that both come from the same list."
             )
-        _check_different(self.paths)
+        first: dict[str, int] = {}
+        for row, path in enumerate(self.paths):
+            if first.setdefault(path, row) != row:
+                raise ValueError(
+                    f"an image must have one row only; rows {first[path]} and {row} are both {path}. "
+                    "Put all its labels into one row."
+                )
 
     def __repr__(self) -> str:
         return f"ImageDataset('{self.name}', {self.n_samples} images, {self.n_labels} labels)"
@@ -70,15 +76,10 @@ class ImageDataset(LabelledRows):
 
 
 def join_parts(
-    name: str,
-    root: str | os.PathLike[str],
-    parts: Mapping[str, tuple[Sequence[str], npt.NDArray[Any]]],
-    label_names: Sequence[str],
-    source: str,
+    name: str, root: str | os.PathLike[str], parts: Mapping[str, Part], label_names: Sequence[str], source: str
 ) -> ImageDataset:
     """Put the (paths, Y) of the parts below each other; `splits` holds the rows of each."""
-    lengths = [len(paths) for paths, _ in parts.values()]
-    ends = np.cumsum([0, *lengths])
+    ends = np.cumsum([0, *(len(paths) for paths, _ in parts.values())])
     return ImageDataset(
         name=name,
         root=os.fspath(root),
@@ -88,13 +89,3 @@ def join_parts(
         splits={part: np.arange(ends[i], ends[i + 1]) for i, part in enumerate(parts)},
         source=source,
     )
-
-
-def _check_different(paths: Sequence[str]) -> None:
-    first: dict[str, int] = {}
-    for row, path in enumerate(paths):
-        if first.setdefault(path, row) != row:
-            raise ValueError(
-                f"an image must have one row only; rows {first[path]} and {row} are both {path}. "
-                "Put all its labels into one row."
-            )

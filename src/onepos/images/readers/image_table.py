@@ -26,9 +26,9 @@ def read_image_table(
         path: A file that `open_table` reads, or what it returned.
         image: Column of the paths; they start from the folder of the table unless they are absolute.
         label: Column of the label; an empty cell means that no label is known to be positive.
-        separator: What stands between several labels of one cell. Without it there is one label per picture, and
+        separator: What stands between several labels of one cell. Without it there is one label per image, and
             `observed` is set.
-        check_files: Whether every picture must be there.
+        check_files: Whether every image must be there.
     """
     table = path if isinstance(path, Table) else open_table(Path(path), text=(image, label))
     with naming(table.path):

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
+from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming, open_binary
+
+Part: TypeAlias = tuple[list[str], Labels]
+"""Paths, relative to the root of the data, and the labels of each."""
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -39,21 +44,11 @@ def check_images(
 ) -> None:
     """Raise an error that names the first missing image of a list; each folder is listed once.
 
-    Args:
-        root: Folder the paths start from.
-        paths: The images, relative to it.
-        list_name: The file that names them.
-        unit: What `places` counts, for example "line".
-        places: The place of each path in that file, or a function that finds it.
+    `places` gives the place of each path in the file `list_name`, counted in `unit`, for example "line".
     """
-    present: dict[str, set[str]] = {}
-    missing = []
-    for row, path in enumerate(paths):
-        folder, name = os.path.split(path)
-        if folder not in present:
-            present[folder] = _list(os.path.join(root, folder))
-        if name not in present[folder]:
-            missing.append(row)
+    split = [os.path.split(path) for path in paths]
+    present = {folder: _list(os.path.join(root, folder)) for folder in {folder for folder, _ in split}}
+    missing = [row for row, (folder, name) in enumerate(split) if name not in present[folder]]
     if missing:
         more = f" ({len(missing)} of {len(paths)} images are missing)" if len(missing) > 1 else ""
         place = places(missing[0]) if callable(places) else places[missing[0]]
@@ -70,27 +65,19 @@ def check_counts(
     expected: Mapping[str, int],
     variants: Mapping[tuple[int, ...], str],
 ) -> None:
-    """Raise an error that names the variant of a data set, if it is not the published one.
+    """Refuse rows per part that are not those of the published benchmark.
 
-    Args:
-        name: The data set.
-        root: Where it was read.
-        found: Rows per part.
-        expected: Rows per part of the published benchmark.
-        variants: Name of other known variants by their counts, in the order of `expected`.
+    The error names the variant where it is one of `variants`, whose counts are in the order of `expected`.
     """
     if dict(found) == dict(expected):
         return
     counts = tuple(found.get(part, 0) for part in expected)
     which = f", which is {variants[counts]}" if counts in variants else ""
+    wanted, got = (" and ".join(f"{count} {part}" for part, count in rows.items()) for rows in (expected, found))
     raise ValueError(
-        f"{name} must have {_say(expected)} rows, as in the published benchmark; {root} has {_say(found)}{which}. "
+        f"{name} must have {wanted} rows, as in the published benchmark; {root} has {got}{which}. "
         "Give the published variant, or pass strict=False to use this one as it is."
     )
-
-
-def _say(counts: Mapping[str, int]) -> str:
-    return " and ".join(f"{count} {part}" for part, count in counts.items())
 
 
 def _list(folder: str) -> set[str]:

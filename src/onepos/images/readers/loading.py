@@ -31,11 +31,9 @@ def _in_own_folder(read: Callable[[Path], ImageDataset], name: str, folder: Path
     return read(folder / name if (folder / name).is_dir() else folder)
 
 
+_LAYOUTS = {"voc": read_voc, "coco": read_coco, "nuswide": read_nuswide, "cub": read_cub}
 IMAGE_SETS: dict[str, Callable[[Path], ImageDataset]] = {
-    "voc": partial(_in_own_folder, read_voc, "voc"),
-    "coco": partial(_in_own_folder, read_coco, "coco"),
-    "nuswide": partial(_in_own_folder, read_nuswide, "nuswide"),
-    "cub": partial(_in_own_folder, read_cub, "cub"),
+    **{name: partial(_in_own_folder, read, name) for name, read in _LAYOUTS.items()},
     "voc-128px": _read_small_voc,
 }
 """By name: folder of images → data set."""
@@ -80,8 +78,8 @@ def with_published_protocol(data: ImageDataset) -> ImageDataset:
     if data.splits is None or set(data.splits) != {"train", "test"}:
         found = ", ".join(data.splits or ()) or "none"
         raise ValueError(
-            f"the published split divides the parts train and test; {data.name} has {found}. Use onepos.protocol.split "
-            "for other data."
+            f"the published split divides the parts train and test; {data.name} has {found}. Split other data "
+            "with onepos.train_val_test_split."
         )
     observed = np.zeros_like(data.Y)
     for rows in data.splits.values():

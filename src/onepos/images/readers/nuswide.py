@@ -10,7 +10,7 @@ import numpy as np
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import bad_line, check_counts, check_images, numbered_lines
+from onepos.images.readers.listing import Part, bad_line, check_counts, check_images, numbered_lines
 
 EXPECTED = {"train": 150000, "test": 60260}
 VARIANTS: dict[tuple[int, ...], str] = {
@@ -18,7 +18,6 @@ VARIANTS: dict[tuple[int, ...], str] = {
     (10000, 5000): "the lists of a hashing benchmark",
 }
 N_CLASSES = 81
-Part = tuple[list[str], Labels]
 
 
 def read_nuswide(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
@@ -40,15 +39,15 @@ def read_nuswide(root: str | os.PathLike[str], *, strict: bool = True, check_fil
         check_files: Whether every listed image must be there.
     """
     folder = Path(root)
+    names = _read_concepts(folder)
     if (folder / "formatted_train_labels.npy").exists():
         parts = {part: _read_formatted(folder, name) for part, name in (("train", "train"), ("test", "val"))}
-        names = _read_concepts(folder)
     elif (folder / "ImageList").is_dir():
-        names = _find_concepts(folder)
+        names = _find_concepts(folder, names)
         parts = {part: _read_original(folder, part.capitalize(), names) for part in ("train", "test")}
     else:
         parts = {part: _read_list(_find_list(folder, part)) for part in ("train", "test")}
-        names = _read_concepts(folder)
+    parts = {part: ([path.replace("\\", "/") for path in paths], Y) for part, (paths, Y) in parts.items()}
     n_labels = parts["train"][1].shape[1]
     if parts["test"][1].shape[1] != n_labels:
         raise ValueError(f"{folder}: train and test must have the same labels; they have not. Get the files again.")
@@ -83,16 +82,15 @@ def _read_formatted(folder: Path, name: str) -> Part:
             f"{labels_path.name}, row {row}, column {column}: a label must be 0 or 1; it is {Y[row, column]}. Give the "
             "full labels, not those of a draw."
         )
-    return [f"Flickr/{_with_slashes(str(image))}" for image in images], Y.astype(np.uint8)
+    return [f"Flickr/{image}" for image in images], Y.astype(np.uint8)
 
 
-def _find_concepts(folder: Path) -> list[str]:
+def _find_concepts(folder: Path, known: list[str]) -> list[str]:
     """The concepts that have lists, in alphabetical order."""
     lists = folder / "Groundtruth" / "TrainTestLabels"
     names = sorted(p.name.removeprefix("Labels_").removesuffix("_Train.txt") for p in lists.glob("Labels_*_Train.txt"))
     if not names:
         raise FileNotFoundError(f"{lists} must hold lists such as Labels_airport_Train.txt; there are none there.")
-    known = _read_concepts(folder)
     for name in names:
         if known and name not in known:
             raise ValueError(f"{lists}: '{name}' must be a concept of Concepts81.txt; it is not. Remove its lists.")
@@ -100,9 +98,7 @@ def _find_concepts(folder: Path) -> list[str]:
 
 
 def _read_original(folder: Path, part: str, names: list[str]) -> Part:
-    paths = [
-        f"Flickr/{_with_slashes(line)}" for _, line in numbered_lines(folder / "ImageList" / f"{part}Imagelist.txt")
-    ]
+    paths = [f"Flickr/{line}" for _, line in numbered_lines(folder / "ImageList" / f"{part}Imagelist.txt")]
     Y = np.zeros((len(paths), len(names)), np.uint8)
     for column, name in enumerate(names):
         path = folder / "Groundtruth" / "TrainTestLabels" / f"Labels_{name}_{part}.txt"
@@ -135,11 +131,10 @@ def _read_list(path: Path) -> Part:
     rows: list[Labels] = []
     for number, line in numbered_lines(path):
         image, *flags = line.split()
-        row = np.array([flag == "1" for flag in flags], np.uint8)
-        if not flags or (rows and len(row) != len(rows[0])) or set(flags) - {"0", "1"}:
+        if not flags or (rows and len(flags) != len(rows[0])) or set(flags) - {"0", "1"}:
             raise bad_line(path, number, "a line must hold a path and as many 0 or 1 as the first line", line)
-        paths.append(_with_slashes(image))
-        rows.append(row)
+        paths.append(image)
+        rows.append(np.array(flags, np.uint8))
     if not rows:
         raise ValueError(f"{path.name} must hold at least one line; it is empty. Get the file again.")
     return paths, np.stack(rows)
@@ -150,7 +145,3 @@ def _read_concepts(folder: Path) -> list[str]:
         if path.is_file():
             return [line for _, line in numbered_lines(path)]
     return []
-
-
-def _with_slashes(path: str) -> str:
-    return path.replace("\\", "/")
