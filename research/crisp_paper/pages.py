@@ -13,7 +13,7 @@ import argparse
 import json
 import re
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,8 +78,9 @@ def find_differences(committed: str, rebuilt: Page | str) -> list[str]:
 
 
 def read_tables(markdown: str) -> dict[str, MarkdownTable]:
-    """The tables of a page by their headings: "section" or "section / title"."""
-    section = title = ""
+    """The tables of a page by their headings: "section" or "section / title"; the second of one heading has " (2)"."""
+    section = title = name = ""
+    in_table = False
     lines: dict[str, list[list[str]]] = {}
     for line in markdown.splitlines():
         if line.startswith("## "):
@@ -87,9 +88,18 @@ def read_tables(markdown: str) -> dict[str, MarkdownTable]:
         elif line.startswith("### "):
             title = line[4:]
         elif line.startswith("| "):
+            if not in_table:
+                heading = f"{section} / {title}" if title else section
+                name = next(each for each in _numbered(heading) if each not in lines)
             cells = [cell.strip().strip("*") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-            lines.setdefault(f"{section} / {title}" if title else section, []).append(cells)
+            lines.setdefault(name, []).append(cells)
+        in_table = line.startswith("|")
     return {name: MarkdownTable(rows[0], rows[1:]) for name, rows in lines.items()}
+
+
+def _numbered(heading: str) -> Iterator[str]:
+    yield heading
+    yield from (f"{heading} ({number})" for number in count(2))
 
 
 def _table_differences(kept: MarkdownTable, made: MarkdownTable) -> Iterator[str]:
