@@ -280,7 +280,7 @@ def _narrow(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
 
 
 def _group_by_codes(attributes: list[_Attribute]) -> Iterable[tuple[tuple[float, ...], list[int]]]:
-    """The numbers that may occur and the columns they may occur in; no number stands for a word."""
+    """The numbers that may occur, and the columns they may occur in: none where the values are words, not numbers."""
     groups: dict[tuple[float, ...], list[int]] = {}
     for column, attribute in enumerate(attributes):
         if attribute.values is not None:
