@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from onepos.datasets.features import cole_rows
-from onepos.validation import Indicator, check_indicator, not_binary
+from onepos.validation import Indicator, check_indicator, not_binary, one_hot
 
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -263,7 +263,4 @@ def _from_indices(labels: NDArray[Any], n_labels: int | None) -> Indicator:
             f"label indices must be -1 (none) or 0 to {n_labels - 1}; "
             f"row {wrong[0]} holds {labels[wrong[0]]}. Number the labels from 0, or raise n_labels."
         )
-    indicator = np.zeros((len(labels), n_labels), dtype=np.uint8)
-    rows = np.flatnonzero(labels >= 0)
-    indicator[rows, labels[rows]] = 1
-    return indicator
+    return one_hot(labels, n_labels)

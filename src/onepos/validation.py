@@ -78,6 +78,11 @@ def _is_binary(value: Any) -> bool:
     return isinstance(value, Number | np.bool_) and value in (0, 1)
 
 
+def one_hot(labels: npt.ArrayLike, n_labels: int) -> Indicator:
+    """Return the indicator (n, n_labels) of one label number per row; a row with -1 holds none."""
+    return (np.asarray(labels)[:, None] == np.arange(n_labels)).astype(np.uint8)
+
+
 def check_one_positive(indicator: Indicator, name: str = "y") -> None:
     """Raise a ValueError where a row of an indicator does not hold exactly one positive label."""
     counts = indicator.sum(axis=1, dtype=np.int64)

@@ -53,9 +53,8 @@ def read_mat(
         arrays = _load_hdf5(path) if _is_hdf5(path) else load_mat5(path)
         for matrix in arrays.values():
             check_indices(matrix)
-        parts = [
-            _read_part(path, arrays, *keys, orientation) for keys in _choose_layout(path, arrays, features, labels)
-        ]
+        layout = _choose_layout(path, arrays, features, labels)
+        parts = [_read_part(path, arrays, *keys, orientation) for keys in layout]
         X = stack_rows([X for X, _ in parts])
         Y = np.concatenate([Y for _, Y in parts])
         return Dataset(
@@ -84,7 +83,11 @@ def _load_hdf5(path: Path) -> dict[str, Any]:
         ) from None
     with h5py.File(path, "r") as file:
         arrays = {key: _load_node(node) for key, node in file.items() if not key.startswith("#")}
-    return {key: value for key, value in arrays.items() if _is_matrix(value)}
+    return {
+        key: array
+        for key, array in arrays.items()
+        if sp.issparse(array) or (isinstance(array, np.ndarray) and array.ndim == 2 and array.dtype.kind in "buif")
+    }
 
 
 def _load_node(node: Any) -> Any:
@@ -97,17 +100,13 @@ def _load_node(node: Any) -> Any:
     return node[()].T if hasattr(node, "dtype") else None
 
 
-def _is_matrix(value: Any) -> bool:
-    return sp.issparse(value) or (isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "buif")
-
-
 def _choose_layout(path: Path, arrays: Arrays, features: str | None, labels: str | None) -> tuple[tuple[str, str], ...]:
     if (features is None) != (labels is None):
         raise ValueError("features and labels must be given together; only one is. Name both variables.")
     if features is not None and labels is not None:
         for name in (features, labels):
             if name not in arrays:
-                raise ValueError(f"{path.name} has no matrix '{name}'; {suggest(name, list(arrays))}")
+                raise ValueError(f"{path.name} has no matrix '{name}'; {suggest(name, arrays)}")
         return ((features, labels),)
     for layout in LAYOUTS:
         if all(key in arrays for pair in layout for key in pair):
@@ -132,11 +131,9 @@ def _find_axes(
     """Return the axis of the features and of the labels along which the samples lie."""
     allowed = {"auto": (0, 1), "rows": (0,), "columns": (1,)}[orientation]
     fits = [(i, j) for i in (0, 1) for j in allowed if x[i] == y[j]]
-    by_row = [pair for pair in fits if pair[0] == 0]
-    if len(by_row) == 1:
-        return by_row[0]
-    if len(fits) == 1:
-        return fits[0]
+    for candidates in ([pair for pair in fits if pair[0] == 0], fits):
+        if len(candidates) == 1:
+            return candidates[0]
     if fits:
         raise ValueError(
             f"{path.name} must show which side of '{labels}' is the samples; it is {y[0]} × {y[1]} and fits both "
@@ -150,7 +147,7 @@ def _find_axes(
 
 def _to_indicator(path: Path, key: str, labels: Any) -> npt.NDArray[np.uint8]:
     values = to_dense(labels)
-    negative = 0 if not (values == -1).any() else -1
+    negative = -1 if (values == -1).any() else 0
     wrong = np.argwhere((values != 1) & (values != negative))
     if len(wrong):
         row, column = wrong[0]
@@ -179,7 +176,14 @@ def _read_splits(path: Path, arrays: Arrays, lengths: list[int]) -> dict[str, np
     # The SMILE files count from 0. An index equal to n only makes sense counted from 1, as MATLAB does.
     if max(index.max(initial=0) for index in rows.values()) == lengths[0]:
         rows = {part: index - 1 for part, index in rows.items()}
-    return _leave_out_validation(path, rows)
+    both = np.isin(rows.get("train", ()), rows.get("val", ()))
+    if both.any():  # in the first SMILE files
+        warnings.warn(
+            f"{path.name}: {both.sum()} validation rows are also listed as train; they are left out of train.",
+            stacklevel=3,
+        )
+        rows["train"] = rows["train"][~both]
+    return rows
 
 
 def _to_rows(path: Path, values: Any, key: str) -> npt.NDArray[np.intp]:
@@ -187,16 +191,3 @@ def _to_rows(path: Path, values: Any, key: str) -> npt.NDArray[np.intp]:
     if (index != np.floor(index)).any():
         raise ValueError(f"{path.name}: '{key}' must hold row numbers; it holds fractions. Check the file.")
     return index.astype(np.intp)
-
-
-def _leave_out_validation(path: Path, rows: dict[str, npt.NDArray[np.intp]]) -> dict[str, npt.NDArray[np.intp]]:
-    """Take validation rows out of train: the first SMILE files list them in both."""
-    if "train" in rows and "val" in rows:
-        both = np.isin(rows["train"], rows["val"])
-        if both.any():
-            warnings.warn(
-                f"{path.name}: {both.sum()} validation rows are also listed as train; they are left out of train.",
-                stacklevel=4,
-            )
-            rows = rows | {"train": rows["train"][~both]}
-    return rows
