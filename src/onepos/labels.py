@@ -90,7 +90,10 @@ def _as_array(y: Any, n_rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any] |
     is_frame = hasattr(y, "columns")
     if values.ndim == 2 and values.shape[1] == 1 and not hasattr(y, "toarray"):
         if not is_frame:
-            _warn_column()
+            from sklearn.exceptions import DataConversionWarning
+
+            warning = "A column-vector y was passed when a 1d array was expected; it is read as one label per row."
+            warnings.warn(warning, DataConversionWarning, stacklevel=4)
         if not is_frame or not np.isin(values, [0, 1]).all():
             values, is_frame = values.ravel(), False
     if values.ndim not in (1, 2):
@@ -101,16 +104,6 @@ def _as_array(y: Any, n_rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any] |
             "Pass one row of y per row of X."
         )
     return values, np.asarray(y.columns) if is_frame else None
-
-
-def _warn_column() -> None:
-    from sklearn.exceptions import DataConversionWarning
-
-    warnings.warn(
-        "A column-vector y was passed when a 1d array was expected; it is read as one label per row.",
-        DataConversionWarning,
-        stacklevel=5,
-    )
 
 
 def _read_vector(values: npt.NDArray[Any], positives: str) -> tuple[Indicator, npt.NDArray[Any]]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from onepos.datasets.features import cole_rows
 from onepos.validation import Indicator, check_indicator, not_binary, one_hot
 
-Indices = NDArray[np.int64]
+Indices = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
 Seed = int | np.random.Generator | None
 
@@ -162,7 +162,8 @@ def _part_sizes(n_samples: int, fractions: Sequence[float]) -> Indices:
 def _draw_uniform(positives: sp.csr_array, rng: np.random.Generator) -> Indices:
     """One label for each row that has any, like the other draws."""
     rows = _labelled(positives)
-    return positives.indices[positives.indptr[rows] + rng.integers(np.diff(positives.indptr)[rows])]
+    chosen: Indices = positives.indptr[rows] + rng.integers(np.diff(positives.indptr)[rows])
+    return positives.indices[chosen]
 
 
 def _draw_weighted(positives: sp.csr_array, weights: Floats, rng: np.random.Generator) -> Indices:
@@ -217,7 +218,7 @@ def _weights(positives: sp.csr_array, how: str | ArrayLike) -> Floats:
 def _draw_cole(positives: sp.csr_array, seed: Seed) -> Indices:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ValueError(
-            f"how='cole' repeats a published draw and needs its integer seed; {seed!r} was given. Use 1200."
+            f"how='cole' repeats published draws and needs its integer seed; {seed!r} was given. Use 1200."
         )
     legacy = np.random.RandomState(seed)
     labels = positives.indices.copy()

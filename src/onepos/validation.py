@@ -80,7 +80,8 @@ def _is_binary(value: Any) -> bool:
 
 def one_hot(labels: npt.ArrayLike, n_labels: int) -> Indicator:
     """Return the indicator (n, n_labels) of one label number per row; a row with -1 holds none."""
-    return (np.asarray(labels)[:, None] == np.arange(n_labels)).view(np.uint8)
+    is_label: npt.NDArray[np.bool_] = np.asarray(labels)[:, None] == np.arange(n_labels)
+    return is_label.view(np.uint8)
 
 
 def check_one_positive(indicator: Indicator, name: str = "y") -> None:

@@ -130,11 +130,11 @@ def _unquote(token: str) -> str:
 
 
 def _read_header(path: Path, lines: Iterator[Line]) -> tuple[str, list[_Attribute]]:
-    relation, number = "", 0
+    relation, line = "", 0
     attributes: list[_Attribute] = []
-    for number, text in lines:
+    for line, text in lines:
         keyword = text.split(maxsplit=1)[0].lower()
-        with _at(path, number):
+        with _at(path, line):
             if keyword == "@data":
                 if not attributes:
                     raise ValueError("@attribute lines must come before @data; there is none. Get the file again.")
@@ -148,9 +148,7 @@ def _read_header(path: Path, lines: Iterator[Line]) -> tuple[str, list[_Attribut
                     "a header line must start with @relation, @attribute or @data; it starts with "
                     f"'{keyword[:40]}'. Check that this is an ARFF file."
                 )
-    raise ValueError(
-        f"{path.name} must have a line @data with rows below; it ends at line {number}. Get the file again."
-    )
+    raise ValueError(f"{path.name} must have a line @data with rows below; it ends at line {line}. Get the file again.")
 
 
 def _read_attribute(text: str) -> _Attribute:
@@ -182,11 +180,7 @@ def _split_cells(cell: re.Pattern[str], text: str) -> tuple[list[re.Match[str]],
 
 
 def _choose_labels(
-    path: Path,
-    relation: str,
-    attributes: list[_Attribute],
-    xml: str | Path | None,
-    labels: int | Sequence[str] | None,
+    path: Path, relation: str, attributes: list[_Attribute], xml: str | Path | None, labels: int | Sequence[str] | None
 ) -> list[int]:
     label_file = check_file(Path(xml)) if xml is not None else find_label_xml(path)
     meka = _MEKA_LABELS.search(relation)

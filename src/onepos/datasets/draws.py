@@ -78,7 +78,8 @@ def _check_content(path: Path, content: Any) -> tuple[npt.NDArray[np.int64], int
         raise ValueError(
             f"{path.name} must have draw format {FORMAT}; it has {content['format']!r}. Update onepos to read it."
         )
-    n_samples, n_labels, gamma = (content.get(key) for key in ("n_samples", "n_labels", "gamma"))
+    values: list[Any] = [content.get(key) for key in ("n_samples", "n_labels", "gamma")]
+    n_samples, n_labels, gamma = values
     if not isinstance(gamma, list) or any(type(number) is not int for number in (n_samples, n_labels, *gamma)):
         raise ValueError(
             f"{path.name} must hold n_samples, n_labels and gamma as whole numbers; it does not. Draw again."

@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, check_indices, stack_rows
+from onepos.datasets.dataset import Dataset, Labels, Rows, check_indices, stack_rows
 from onepos.datasets.files import check_file, naming
 from onepos.datasets.mat5 import load_mat5
 from onepos.validation import suggest, to_dense
@@ -27,11 +26,7 @@ Arrays = Mapping[str, Any]
 
 
 def read_mat(
-    path: str | Path,
-    *,
-    features: str | None = None,
-    labels: str | None = None,
-    orientation: Orientation = "auto",
+    path: str | Path, *, features: str | None = None, labels: str | None = None, orientation: Orientation = "auto"
 ) -> Dataset:
     """Read a MATLAB file.
 
@@ -117,23 +112,17 @@ def _choose_layout(path: Path, arrays: Arrays, features: str | None, labels: str
     )
 
 
-def _read_part(
-    path: Path, arrays: Arrays, features: str, labels: str, orientation: Orientation
-) -> tuple[Any, npt.NDArray[np.uint8]]:
+def _read_part(path: Path, arrays: Arrays, features: str, labels: str, orientation: Orientation) -> tuple[Any, Labels]:
+    """Return features and labels with a sample per row."""
     X, Y = arrays[features], arrays[labels]
-    x_axis, y_axis = _find_axes(path, features, X.shape, labels, Y.shape, orientation)
-    return (X.T if x_axis else X), _to_indicator(path, labels, Y.T if y_axis else Y)
-
-
-def _find_axes(
-    path: Path, features: str, x: tuple[int, ...], labels: str, y: tuple[int, ...], orientation: Orientation
-) -> tuple[int, int]:
-    """Return the axis of the features and of the labels along which the samples lie."""
+    x, y = X.shape, Y.shape
     allowed = {"auto": (0, 1), "rows": (0,), "columns": (1,)}[orientation]
+    # Axes of X and Y of one length: the samples may lie along them.
     fits = [(i, j) for i in (0, 1) for j in allowed if x[i] == y[j]]
     for candidates in ([pair for pair in fits if pair[0] == 0], fits):
         if len(candidates) == 1:
-            return candidates[0]
+            x_axis, y_axis = candidates[0]
+            return (X.T if x_axis else X), _to_indicator(path, labels, Y.T if y_axis else Y)
     if fits:
         raise ValueError(
             f"{path.name} must show which side of '{labels}' is the samples; it is {y[0]} × {y[1]} and fits both "
@@ -145,7 +134,7 @@ def _find_axes(
     )
 
 
-def _to_indicator(path: Path, key: str, labels: Any) -> npt.NDArray[np.uint8]:
+def _to_indicator(path: Path, key: str, labels: Any) -> Labels:
     values = to_dense(labels)
     negative = -1 if (values == -1).any() else 0
     wrong = np.argwhere((values != 1) & (values != negative))
@@ -158,16 +147,14 @@ def _to_indicator(path: Path, key: str, labels: Any) -> npt.NDArray[np.uint8]:
     return np.asarray(values == 1, dtype=np.uint8)
 
 
-def _read_observed(
-    path: Path, arrays: Arrays, shape: tuple[int, ...], orientation: Orientation
-) -> npt.NDArray[np.uint8] | None:
+def _read_observed(path: Path, arrays: Arrays, shape: tuple[int, ...], orientation: Orientation) -> Labels | None:
     if "Y_obs" not in arrays:
         return None
     given = arrays["Y_obs"]
     return _to_indicator(path, "Y_obs", given.T if given.shape != shape or orientation == "columns" else given)
 
 
-def _read_splits(path: Path, arrays: Arrays, lengths: list[int]) -> dict[str, npt.NDArray[np.intp]] | None:
+def _read_splits(path: Path, arrays: Arrays, lengths: list[int]) -> dict[str, Rows] | None:
     if len(lengths) == 2:
         return {"train": np.arange(lengths[0]), "test": np.arange(lengths[0], sum(lengths))}
     rows = {part: _to_rows(path, arrays[key], key) for part, key in INDEX_KEYS.items() if key in arrays}
@@ -186,7 +173,7 @@ def _read_splits(path: Path, arrays: Arrays, lengths: list[int]) -> dict[str, np
     return rows
 
 
-def _to_rows(path: Path, values: Any, key: str) -> npt.NDArray[np.intp]:
+def _to_rows(path: Path, values: Any, key: str) -> Rows:
     index = np.asarray(values).ravel()
     if (index != np.floor(index)).any():
         raise ValueError(f"{path.name}: '{key}' must hold row numbers; it holds fractions. Check the file.")

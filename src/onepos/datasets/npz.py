@@ -134,7 +134,13 @@ def _find_labels(path: Path, arrays: Arrays) -> tuple[Any, tuple[str, ...]]:
         )
     labels = arrays[key]
     if labels.ndim == 1:
-        return binarize(_as_text(labels))
+        if labels.dtype.kind == "f":
+            if not (np.floor(labels) == labels).all():
+                raise ValueError(
+                    "y must name one label per row; it holds fractions or NaN. Give whole numbers or text."
+                )
+            labels = labels.astype(np.int64)
+        return binarize(labels.astype(str))
     names = _names(arrays, "label_names")
     if names is None and labels.ndim == 2:
         names = tuple(f"label{column}" for column in range(labels.shape[1]))
@@ -143,11 +149,3 @@ def _find_labels(path: Path, arrays: Arrays) -> tuple[Any, tuple[str, ...]]:
 
 def _names(arrays: Arrays, key: str) -> tuple[str, ...] | None:
     return tuple(arrays[key].astype(str).ravel().tolist()) if key in arrays else None
-
-
-def _as_text(labels: Any) -> Any:
-    if labels.dtype.kind == "f":
-        if not (np.floor(labels) == labels).all():
-            raise ValueError("y must name one label per row; it holds fractions or NaN. Give whole numbers or text.")
-        labels = labels.astype(np.int64)
-    return labels.astype(str)

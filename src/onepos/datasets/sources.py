@@ -43,17 +43,10 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set known by name.
+    """A data set known by name; the three numbers are those of the variant used in the paper.
 
-    Args:
-        title: One line about it.
-        n_samples: Rows of the variant used in the paper.
-        n_features: Features of that variant.
-        n_labels: Labels of that variant.
-        files: Files to get. ARFF: train, test, XML. Features of images: labels, features.
-        kind: How to read them.
-        drop_unlabelled: Whether rows without a label are left out on loading.
-        note: What a user should know.
+    `files` are the train part, the test part and the XML file (ARFF), or the labels and the features of images. Where
+    `drop_unlabelled` is set, rows without a label are left out on loading.
     """
 
     title: str

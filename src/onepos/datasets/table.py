@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onepos.datasets.dataset import Dataset, Features, Labels, check_features
-from onepos.datasets.files import check_file, naming, open_binary, strip_suffix
+from onepos.datasets.files import BinaryFile, check_file, naming, open_binary, strip_suffix
 from onepos.labels import binarize
 from onepos.validation import suggest
 
@@ -242,7 +242,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         return pd.read_parquet(path)
 
 
-def _read_text(path: Path, file: BinaryIO, text: set[str | None]) -> tuple[pd.DataFrame, str]:
+def _read_text(path: Path, file: BinaryFile, text: set[str | None]) -> tuple[pd.DataFrame, str]:
     """The cells and the delimiter of a CSV or TSV file."""
     import pandas as pd
 
@@ -264,7 +264,7 @@ def _read_text(path: Path, file: BinaryIO, text: set[str | None]) -> tuple[pd.Da
     return frame, delimiter
 
 
-def _find_other_encoding(file: BinaryIO) -> str:
+def _find_other_encoding(file: BinaryFile) -> str:
     file.seek(0)
     for number, line in enumerate(file, start=1):
         try:
@@ -286,7 +286,7 @@ def _check_header(path: Path, columns: list[str]) -> None:
             )
 
 
-def _cells(file: BinaryIO, delimiter: str) -> Generator[tuple[int, list[str]]]:
+def _cells(file: BinaryFile, delimiter: str) -> Generator[tuple[int, list[str]]]:
     """Yield line number and cells of each row, first those of the column names; the file stays open."""
     file.seek(0)
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
@@ -299,7 +299,7 @@ def _cells(file: BinaryIO, delimiter: str) -> Generator[tuple[int, list[str]]]:
         text.detach()
 
 
-def _check_widths(path: Path, file: BinaryIO, frame: pd.DataFrame, delimiter: str, width: int) -> None:
+def _check_widths(path: Path, file: BinaryFile, frame: pd.DataFrame, delimiter: str, width: int) -> None:
     """Find rows that are too short or too long, which pandas fills up or shifts without an error."""
     import pandas as pd
 
