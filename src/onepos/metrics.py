@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepos.validation import Indicator, check_finite, check_indicator, suggest
+from onepos.validation import Indicator, check_finite, check_indicator, check_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -187,9 +187,10 @@ def evaluate(
         {'ranking_loss': 0.0, 'hamming_loss': 0.25}
     """
     Y, values = _check(Y, scores)
-    decisions = _decide(values, threshold)
-    metrics = [_metric(name) for name in (METRICS if names is None else names)]
-    return {m.name: m.function(Y, values if m.uses == "scores" else decisions) for m in metrics}
+    chosen = list(METRICS if names is None else names)
+    check_known(chosen, METRICS, "unknown metric")
+    arguments = {"scores": values, "decisions": _decide(values, threshold)}
+    return {name: METRICS[name].function(Y, arguments[METRICS[name].uses]) for name in chosen}
 
 
 def per_label(
@@ -308,12 +309,6 @@ def _decide(values: NDArray[Any], threshold: ArrayLike) -> Indicator:
         place = f"that of label {np.flatnonzero(np.isnan(limit))[0]}" if limit.ndim else "it"
         raise ValueError(f"threshold must be a number; {place} is NaN. Use inf to never predict a label.")
     return (values > limit).view(np.uint8)
-
-
-def _metric(name: str) -> Metric:
-    if name in METRICS:
-        return METRICS[name]
-    raise ValueError(f"unknown metric {name!r}; {suggest(name, METRICS)}")
 
 
 def _check(Y: Any, scores: ArrayLike) -> tuple[Indicator, NDArray[Any]]:

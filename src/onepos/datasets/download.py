@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from onepos.datasets.loading import data_root, load_dataset
 from onepos.datasets.mat import read_mat
 from onepos.datasets.npz import write_npz
 from onepos.datasets.sources import DATASETS, RemoteFile, Source
-from onepos.validation import suggest
+from onepos.validation import check_known
 
 TIMEOUT = 30.0
 ATTEMPTS = 3
@@ -61,15 +62,15 @@ def get_dataset(
         ConnectionError: When a file can not be downloaded.
         ValueError: When the name is unknown, or a file is not what it should be.
     """
-    source = DATASETS.get(name)
-    if source is None:
-        raise ValueError(f"unknown data set '{name}'; {suggest(name, sorted(DATASETS))}")
+    check_known([name], sorted(DATASETS), "unknown data set")
+    source = DATASETS[name]
     if source.kind == "generated":
         raise ValueError(f"{name} is generated, not downloaded; nothing is missing. Use load_dataset('{name}').")
     folder = data_root(root)
     path = folder / "tabular" / f"{name}.npz"
     if source_folder is None:
-        if _is_complete(name, folder, source):
+        with suppress(FileNotFoundError, ValueError):
+            _check_variant(name, source, load_dataset(name, folder))
             return path if path.is_file() else folder / "images" / source.files[-1].name
         files = [_fetch(name, source, file, folder / "raw", progress) for file in source.files]
     else:
@@ -77,14 +78,6 @@ def get_dataset(
     dataset = replace(_read_files(source, files), name=name, source=source.files[0].url or files[0].name)
     _check_variant(name, source, dataset)
     return write_npz(dataset, folder / "tabular")
-
-
-def _is_complete(name: str, folder: Path, source: Source) -> bool:
-    try:
-        _check_variant(name, source, load_dataset(name, folder))
-    except (FileNotFoundError, ValueError):
-        return False
-    return True
 
 
 def _check_variant(name: str, source: Source, dataset: Dataset) -> None:

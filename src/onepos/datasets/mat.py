@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from onepos.datasets.dataset import Dataset, Labels, Rows, check_indices, stack_rows
 from onepos.datasets.files import check_file, naming
 from onepos.datasets.mat5 import load_mat5
-from onepos.validation import suggest, to_dense
+from onepos.validation import check_known, to_dense
 
 # (features, labels) as the known collections call them; two pairs where train and test are kept apart.
 LAYOUTS = (
@@ -99,9 +99,7 @@ def _choose_layout(path: Path, arrays: Arrays, features: str | None, labels: str
     if (features is None) != (labels is None):
         raise ValueError("features and labels must be given together; only one is. Name both variables.")
     if features is not None and labels is not None:
-        for name in (features, labels):
-            if name not in arrays:
-                raise ValueError(f"{path.name} has no matrix '{name}'; {suggest(name, arrays)}")
+        check_known([features, labels], arrays, f"{path.name} has no matrix")
         return ((features, labels),)
     for layout in LAYOUTS:
         if all(key in arrays for pair in layout for key in pair):

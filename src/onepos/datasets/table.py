@@ -22,7 +22,7 @@ import numpy.typing as npt
 from onepos.datasets.dataset import Dataset, Features, Labels, check_features
 from onepos.datasets.files import BinaryFile, check_file, naming, open_binary, strip_suffix
 from onepos.labels import binarize
-from onepos.validation import suggest
+from onepos.validation import check_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,10 +137,7 @@ class Table:
 
     def check_columns(self, wanted: Sequence[str], present: Iterable[str] | None = None) -> None:
         """Raise a ValueError where a column is missing."""
-        known = list(self.frame.columns if present is None else present)
-        missing = next((name for name in wanted if name not in set(known)), None)
-        if missing is not None:
-            raise ValueError(f"{self.path.name} has no column '{missing}'; {suggest(missing, known)}")
+        check_known(wanted, self.frame.columns if present is None else present, f"{self.path.name} has no column")
 
     def place(self, row: int) -> str:
         """The line of a row in a text file, else its number, for an error message."""
@@ -154,14 +151,14 @@ class Table:
     def _match(self, patterns: Names) -> list[str]:
         """The columns named or matched by a pattern, in the order of the table."""
         wanted = [patterns] if isinstance(patterns, str) else list(patterns or ())
-        columns = list(self.frame.columns)
         chosen: set[str] = set()
         for pattern in wanted:
-            found = {column for column in columns if column == pattern or fnmatchcase(column, pattern)}
+            # A name may itself hold the characters of a pattern.
+            found = {column for column in self.frame.columns if column == pattern or fnmatchcase(column, pattern)}
             if not found:
-                raise ValueError(f"{self.path.name} has no column '{pattern}'; {suggest(pattern, columns)}")
+                self.check_columns([pattern])
             chosen |= found
-        return [column for column in columns if column in chosen]
+        return [column for column in self.frame.columns if column in chosen]
 
     def _to_floats(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
         """Numbers, and True and False as 1 and 0, in full precision; missing cells are NaN."""
