@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from onepos.validation import check_finite, check_indicator, check_one_positive, suggest
+from onepos.validation import check_finite, check_indicator, check_known, check_one_positive, one_hot, suggest
 
 Y = np.array([[1, 0, 0], [0, 1, 1]])
 
@@ -100,6 +100,18 @@ def test_the_closest_name_or_the_choice():
     assert suggest("crips", ["an", "crisp"]) == "did you mean 'crisp'?"
     assert suggest("zzz", ["an", "crisp"]) == "choose from an, crisp."
     assert suggest("zzz", map(str, range(99))).endswith("22, 23, ….")
+
+
+def test_the_first_unknown_name_is_reported():
+    check_known(["b", "a"], iter("abc"), "unknown letter")
+    with pytest.raises(ValueError, match=re.escape("unknown letter 'x'; choose from a, b, c.")):
+        check_known(["b", "x", "y"], iter("abc"), "unknown letter")
+
+
+def test_label_numbers_become_an_indicator():
+    marks = one_hot([2, -1, 0], 3)
+    assert marks.dtype == np.uint8
+    assert marks.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
 
 
 def test_it_brings_neither_torch_nor_pandas():

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onepos.validation import Indicator, check_indicator, check_one_positive, suggest, to_dense
+from onepos.validation import Indicator, check_indicator, check_one_positive, one_hot, suggest, to_dense
 
 
 def read_labels(y: Any, n_rows: int, positives: str) -> tuple[Indicator, npt.NDArray[Any]]:
@@ -70,10 +70,10 @@ def binarize(cells: Iterable[Any], separator: str | None = None) -> tuple[Indica
     if not names:
         raise ValueError("there must be at least one label; every label cell is empty. Check the label column.")
     column = {name: j for j, name in enumerate(names)}
-    counts = [len(row) for row in rows]
-    return _mark(
-        np.repeat(np.arange(len(rows)), counts), [column[name] for row in rows for name in row], len(rows), len(names)
-    ), tuple(names)
+    indicator = np.zeros((len(rows), len(names)), np.uint8)
+    for marks, row in zip(indicator, rows, strict=True):
+        marks[[column[name] for name in row]] = 1
+    return indicator, tuple(names)
 
 
 def _as_array(y: Any, n_rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
@@ -90,7 +90,10 @@ def _as_array(y: Any, n_rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any] |
     is_frame = hasattr(y, "columns")
     if values.ndim == 2 and values.shape[1] == 1 and not hasattr(y, "toarray"):
         if not is_frame:
-            _warn_column()
+            from sklearn.exceptions import DataConversionWarning
+
+            warning = "A column-vector y was passed when a 1d array was expected; it is read as one label per row."
+            warnings.warn(warning, DataConversionWarning, stacklevel=4)
         if not is_frame or not np.isin(values, [0, 1]).all():
             values, is_frame = values.ravel(), False
     if values.ndim not in (1, 2):
@@ -101,16 +104,6 @@ def _as_array(y: Any, n_rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any] |
             "Pass one row of y per row of X."
         )
     return values, np.asarray(y.columns) if is_frame else None
-
-
-def _warn_column() -> None:
-    from sklearn.exceptions import DataConversionWarning
-
-    warnings.warn(
-        "A column-vector y was passed when a 1d array was expected; it is read as one label per row.",
-        DataConversionWarning,
-        stacklevel=5,
-    )
 
 
 def _read_vector(values: npt.NDArray[Any], positives: str) -> tuple[Indicator, npt.NDArray[Any]]:
@@ -127,7 +120,9 @@ def _read_vector(values: npt.NDArray[Any], positives: str) -> tuple[Indicator, n
     known = _of_one_kind(values[~is_missing])
     check_classification_targets(known)
     classes, place = np.unique(known, return_inverse=True)
-    return _mark(np.flatnonzero(~is_missing), place, len(values), len(classes)), classes
+    columns = np.full(len(values), -1)
+    columns[~is_missing] = place
+    return one_hot(columns, len(classes)), classes
 
 
 def _of_one_kind(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -155,13 +150,7 @@ def _encode(values: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Indicator:
             f"every label must be one the model was fitted with; row {row} holds {values[row]!r}: "
             f"{suggest(values[row], classes)}"
         )
-    return _mark(np.arange(len(values)), found, len(values), len(classes))
-
-
-def _mark(rows: npt.ArrayLike, columns: npt.ArrayLike, n_rows: int, n_columns: int) -> Indicator:
-    indicator = np.zeros((n_rows, n_columns), np.uint8)
-    indicator[np.asarray(rows, np.intp), np.asarray(columns, np.intp)] = 1
-    return indicator
+    return one_hot(found, len(classes))
 
 
 def _is_missing(value: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepos.validation import Indicator, check_finite, check_indicator, suggest
+from onepos.validation import Indicator, check_finite, check_indicator, check_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ def ranking_loss(Y: Any, scores: ArrayLike) -> float:
     """
     Y, values = _check(Y, scores)
     _, inverted = _rank_sums(Y, values)
-    m = _counts(Y, axis=1)
+    m = np.count_nonzero(Y, axis=1)
     pairs = m * (Y.shape[1] - m)
     return _mean(inverted[pairs > 0] / pairs[pairs > 0])
 
@@ -92,12 +92,8 @@ def average_precision(Y: Any, scores: ArrayLike) -> float:
 def mean_average_precision(Y: Any, scores: ArrayLike, empty: Literal["skip", "zero"] = "skip") -> float:
     """Label-based average precision (mAP): the area under each label's precision-recall steps, averaged.
 
-    The formula of `average_precision` with rows and labels exchanged; tied scores are one threshold.
-
-    Args:
-        Y: true labels.
-        scores: one per row and label.
-        empty: a label without positives is left out ("skip"), or counts 0 as in Cole et al.'s code ("zero").
+    The formula of `average_precision` with rows and labels exchanged; tied scores are one threshold. A label
+    without positives is left out (`empty="skip"`), or counts 0 as in Cole et al.'s code (`empty="zero"`).
 
     Examples:
         >>> mean_average_precision([[1, 0], [0, 0]], [[2.0, 1.0], [1.0, 2.0]])
@@ -148,15 +144,7 @@ def micro_f1(Y: Any, predicted: Any) -> float:
 
 @dataclass(frozen=True)
 class Metric:
-    """One row of the table of metrics.
-
-    Attributes:
-        name: its key in METRICS.
-        title: what tables and figures call it.
-        function: takes Y and scores, or Y and decisions.
-        greater_is_better: which way is up.
-        uses: whether the second argument is scores or 0/1 decisions.
-    """
+    """One row of the table of metrics; the function takes Y and what it `uses`."""
 
     name: str
     title: str
@@ -199,9 +187,10 @@ def evaluate(
         {'ranking_loss': 0.0, 'hamming_loss': 0.25}
     """
     Y, values = _check(Y, scores)
-    decisions = _decide(values, threshold)
-    metrics = [_metric(name) for name in (METRICS if names is None else names)]
-    return {m.name: m.function(Y, values if m.uses == "scores" else decisions) for m in metrics}
+    chosen = list(METRICS if names is None else names)
+    check_known(chosen, METRICS, "unknown metric")
+    arguments = {"scores": values, "decisions": _decide(values, threshold)}
+    return {name: METRICS[name].function(Y, arguments[METRICS[name].uses]) for name in chosen}
 
 
 def per_label(
@@ -211,13 +200,8 @@ def per_label(
 
     Columns: n_positive, share (of the rows: the label's prior), predicted_share, average_precision,
     precision, recall, f1. A quotient with nothing below the line is NaN, and so is f1 where Y has no
-    positive; hence the means of the columns average_precision and f1 are mAP and macro-F1.
-
-    Args:
-        Y: true labels.
-        scores: one per row and label.
-        threshold: as for `evaluate`.
-        label_names: the index of the table; the label numbers by default.
+    positive; hence the means of the columns average_precision and f1 are mAP and macro-F1. `threshold` is that
+    of `evaluate`; `label_names` are the index of the table, by default the label numbers.
 
     Examples:
         >>> table = per_label([[1, 0], [1, 1]], [[0.9, 0.2], [0.1, 0.7]], label_names=["sky", "sea"])
@@ -235,8 +219,8 @@ def per_label(
             "Name every column of Y."
         )
     decisions = _decide(values, threshold)
-    n_positive, n_predicted = _counts(Y, axis=0), _counts(decisions, axis=0)
-    n_hits = _counts(Y & decisions, axis=0)
+    n_positive, n_predicted = np.count_nonzero(Y, axis=0), np.count_nonzero(decisions, axis=0)
+    n_hits = np.count_nonzero(Y & decisions, axis=0)
     return pd.DataFrame(
         {
             "n_positive": n_positive,
@@ -290,19 +274,14 @@ def _first_of_tied(ordered: NDArray[Any], place: NDArray[np.int64]) -> NDArray[n
 
 def _average_precisions(Y: Indicator, values: NDArray[Any]) -> Floats:
     """Average precision of each row, NaN where it has no positive."""
-    return _ratio(_rank_sums(Y, values)[0], _counts(Y, axis=1))
+    return _ratio(_rank_sums(Y, values)[0], np.count_nonzero(Y, axis=1))
 
 
 def _label_f1(Y: Indicator, decisions: Indicator) -> Floats:
     """F1 of each label, NaN where Y has no positive."""
-    n_positive = _counts(Y, axis=0)
-    f1 = _ratio(2 * _counts(Y & decisions, axis=0), n_positive + _counts(decisions, axis=0))
+    n_positive = np.count_nonzero(Y, axis=0)
+    f1 = _ratio(2 * np.count_nonzero(Y & decisions, axis=0), n_positive + np.count_nonzero(decisions, axis=0))
     return np.where(n_positive > 0, f1, np.nan)
-
-
-def _counts(marks: Indicator, axis: int) -> NDArray[np.int64]:
-    counts: NDArray[np.int64] = marks.sum(axis=axis, dtype=np.int64)
-    return counts
 
 
 def _ratio(above: NDArray[Any], below: NDArray[Any]) -> Floats:
@@ -330,12 +309,6 @@ def _decide(values: NDArray[Any], threshold: ArrayLike) -> Indicator:
         place = f"that of label {np.flatnonzero(np.isnan(limit))[0]}" if limit.ndim else "it"
         raise ValueError(f"threshold must be a number; {place} is NaN. Use inf to never predict a label.")
     return (values > limit).view(np.uint8)
-
-
-def _metric(name: str) -> Metric:
-    if name in METRICS:
-        return METRICS[name]
-    raise ValueError(f"unknown metric {name!r}; {suggest(name, METRICS)}")
 
 
 def _check(Y: Any, scores: ArrayLike) -> tuple[Indicator, NDArray[Any]]:

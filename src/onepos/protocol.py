@@ -8,12 +8,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from onepos.datasets.features import cole_rows
-from onepos.validation import Indicator, check_indicator, not_binary
+from onepos.validation import Indicator, check_indicator, not_binary, one_hot
 
-Indices = NDArray[np.int64]
+Indices = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
 Seed = int | np.random.Generator | None
 
@@ -87,14 +88,13 @@ def draw_single_positive(Y: Any, random_state: Seed = None, how: str | ArrayLike
     """
     positives = _positives(Y)
     if isinstance(how, str) and how == "cole":
-        rows, labels = _draw_cole(positives, random_state)
+        labels = _draw_cole(positives, random_state)
     elif isinstance(how, str) and how == "uniform":
-        rows, labels = _draw_uniform(positives, np.random.default_rng(random_state))
+        labels = _draw_uniform(positives, np.random.default_rng(random_state))
     else:
-        weights = _weights(positives, how)
-        rows, labels = _draw_weighted(positives, weights, np.random.default_rng(random_state))
-    observed = np.zeros((len(positives.indptr) - 1, positives.n_labels), dtype=np.uint8)
-    observed[rows, labels] = 1
+        labels = _draw_weighted(positives, _weights(positives, how), np.random.default_rng(random_state))
+    observed = np.zeros(positives.shape, dtype=np.uint8)
+    observed[_labelled(positives), labels] = 1
     return observed
 
 
@@ -122,37 +122,22 @@ def as_indicator(observed: Any, n_labels: int | None = None) -> Indicator:
     return indicator
 
 
-class _Positives(NamedTuple):
-    """Where the ones are: row i holds the ascending labels[indptr[i]:indptr[i + 1]]."""
-
-    indptr: Indices
-    labels: Indices
-    n_labels: int
-
-    @property
-    def counts(self) -> Indices:
-        return np.diff(self.indptr)
-
-    @property
-    def rows(self) -> Indices:
-        return np.repeat(np.arange(len(self.indptr) - 1), self.counts)
+def _positives(Y: Any) -> sp.csr_array:
+    """Y as a matrix of ones alone; the labels of row i are the ascending indices[indptr[i]:indptr[i + 1]]."""
+    if not hasattr(Y, "tocsr"):
+        return sp.csr_array(check_indicator(Y, "Y"))
+    matrix = sp.csr_array(Y, copy=True)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    if np.any(matrix.data != 1):
+        wrong = int(np.argmax(matrix.data != 1))
+        row = int(np.searchsorted(matrix.indptr, wrong, side="right")) - 1
+        raise not_binary("Y", row, matrix.indices[wrong], matrix.data[wrong])
+    return matrix
 
 
-def _positives(Y: Any) -> _Positives:
-    if hasattr(Y, "tocsr"):
-        matrix = Y.tocsr().copy()
-        matrix.sum_duplicates()
-        matrix.eliminate_zeros()
-        indptr, labels = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64)
-        if np.any(matrix.data != 1):
-            wrong = int(np.argmax(matrix.data != 1))
-            row = int(np.searchsorted(indptr, wrong, side="right")) - 1
-            raise not_binary("Y", row, labels[wrong], matrix.data[wrong])
-        return _Positives(indptr, labels, matrix.shape[1])
-    indicator = check_indicator(Y, "Y")
-    rows, labels = np.nonzero(indicator.view(np.bool_))
-    counts = np.bincount(rows, minlength=len(indicator))
-    return _Positives(np.concatenate([[0], np.cumsum(counts)]), labels, indicator.shape[1])
+def _labelled(positives: sp.csr_array) -> Indices:
+    return np.flatnonzero(np.diff(positives.indptr))
 
 
 def _part_sizes(n_samples: int, fractions: Sequence[float]) -> Indices:
@@ -174,16 +159,18 @@ def _part_sizes(n_samples: int, fractions: Sequence[float]) -> Indices:
     return sizes
 
 
-def _draw_uniform(positives: _Positives, rng: np.random.Generator) -> tuple[Indices, Indices]:
-    rows = np.flatnonzero(positives.counts)
-    return rows, positives.labels[positives.indptr[rows] + rng.integers(positives.counts[rows])]
+def _draw_uniform(positives: sp.csr_array, rng: np.random.Generator) -> Indices:
+    """One label for each row that has any, like the other draws."""
+    rows = _labelled(positives)
+    chosen: Indices = positives.indptr[rows] + rng.integers(np.diff(positives.indptr)[rows])
+    return positives.indices[chosen]
 
 
-def _draw_weighted(positives: _Positives, weights: Floats, rng: np.random.Generator) -> tuple[Indices, Indices]:
+def _draw_weighted(positives: sp.csr_array, weights: Floats, rng: np.random.Generator) -> Indices:
     """Draw by an exponential race: the smallest of E_k / w_k is label k with probability w_k / Σ w."""
-    rows = np.flatnonzero(positives.counts)
+    rows = _labelled(positives)
     if len(rows) == 0:
-        return rows, rows
+        return rows
     starts = positives.indptr[rows]
     largest = np.maximum.reduceat(weights, starts)
     if np.any(largest == 0):
@@ -191,27 +178,26 @@ def _draw_weighted(positives: _Positives, weights: Floats, rng: np.random.Genera
             "every row with positives must have one of propensity > 0; "
             f"all positives of row {rows[np.argmin(largest)]} have 0. Raise one of them or drop the row."
         )
-    owner = np.repeat(np.arange(len(rows)), positives.counts[rows])
+    owner = np.repeat(np.arange(len(rows)), np.diff(positives.indptr)[rows])
     speed = weights / largest[owner]
     time = np.full(len(weights), np.inf)
     with np.errstate(over="ignore"):
         np.divide(rng.standard_exponential(len(weights)), speed, out=time, where=speed > 0)
     first = np.flatnonzero(time == np.minimum.reduceat(time, starts)[owner])
     # Two labels may finish together (once in 2⁵³): the lower one wins.
-    first = first[np.unique(owner[first], return_index=True)[1]]
-    return rows, positives.labels[first]
+    return positives.indices[first[np.unique(owner[first], return_index=True)[1]]]
 
 
-def _weights(positives: _Positives, how: str | ArrayLike) -> Floats:
-    """Weight of every positive, in the order of `positives.labels`."""
-    n_samples, n_labels = len(positives.indptr) - 1, positives.n_labels
+def _weights(positives: sp.csr_array, how: str | ArrayLike) -> Floats:
+    """Weight of every positive, in the order of `positives.indices`."""
+    n_samples, n_labels = positives.shape
     if isinstance(how, str):
         if how != "frequency":
             raise ValueError(
                 f"how must be 'uniform', 'frequency', 'cole' or an array of propensities; {how!r} was given. "
                 "See docs/protocol.md."
             )
-        return np.bincount(positives.labels, minlength=n_labels)[positives.labels].astype(np.float64)
+        return np.bincount(positives.indices, minlength=n_labels)[positives.indices].astype(np.float64)
     propensity = np.asarray(how, dtype=np.float64)
     if propensity.shape not in {(n_labels,), (n_samples, n_labels)}:
         raise ValueError(
@@ -226,26 +212,22 @@ def _weights(positives: _Positives, how: str | ArrayLike) -> Floats:
             f"propensities must be finite and >= 0; {place} has {propensity[tuple(where)]}. "
             "Use 0 for labels that are never observed."
         )
-    if propensity.ndim == 1:
-        return propensity[positives.labels]
-    return propensity[positives.rows, positives.labels]
+    return np.broadcast_to(propensity, positives.shape)[positives.nonzero()]
 
 
-def _draw_cole(positives: _Positives, seed: Seed) -> tuple[Indices, Indices]:
+def _draw_cole(positives: sp.csr_array, seed: Seed) -> Indices:
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ValueError(
-            f"how='cole' repeats a published draw and needs its integer seed; {seed!r} was given. Use 1200."
+            f"how='cole' repeats published draws and needs its integer seed; {seed!r} was given. Use 1200."
         )
     legacy = np.random.RandomState(seed)
-    labels = positives.labels.copy()
+    labels = positives.indices.copy()
     # Only the random numbers that shuffling the unkept negatives consumes matter, not their order.
-    negatives = np.empty(positives.n_labels, dtype=np.int64)
-    bounds = positives.indptr.tolist()
-    for start, stop in pairwise(bounds):
+    negatives = np.empty(positives.shape[1], dtype=np.int64)
+    for start, stop in pairwise(positives.indptr.tolist()):
         legacy.shuffle(labels[start:stop])
-        legacy.shuffle(negatives[: positives.n_labels - (stop - start)])
-    rows = np.flatnonzero(positives.counts)
-    return rows, labels[positives.indptr[rows]]
+        legacy.shuffle(negatives[: len(negatives) - (stop - start)])
+    return labels[positives.indptr[_labelled(positives)]]
 
 
 def _from_indices(labels: NDArray[Any], n_labels: int | None) -> Indicator:
@@ -263,7 +245,4 @@ def _from_indices(labels: NDArray[Any], n_labels: int | None) -> Indicator:
             f"label indices must be -1 (none) or 0 to {n_labels - 1}; "
             f"row {wrong[0]} holds {labels[wrong[0]]}. Number the labels from 0, or raise n_labels."
         )
-    indicator = np.zeros((len(labels), n_labels), dtype=np.uint8)
-    rows = np.flatnonzero(labels >= 0)
-    indicator[rows, labels[rows]] = 1
-    return indicator
+    return one_hot(labels, n_labels)

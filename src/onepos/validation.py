@@ -25,6 +25,14 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"choose from {', '.join(names[:_NAMES_LISTED])}{', …' if len(names) > _NAMES_LISTED else ''}."
 
 
+def check_known(names: Iterable[str], known: Iterable[str], complaint: str) -> None:
+    """Raise a ValueError about the first of the names that is not known, for example "unknown metric 'map2'; …"."""
+    choices = dict.fromkeys(known)
+    for name in names:
+        if name not in choices:
+            raise ValueError(f"{complaint} '{name}'; {suggest(name, choices)}")
+
+
 def to_dense(values: Any) -> npt.NDArray[Any]:
     """Return an array, a sparse matrix or a DataFrame as an array."""
     for convert in ("toarray", "to_numpy"):
@@ -76,6 +84,15 @@ def not_binary(name: str, row: int, column: int, value: Any, columns: Names | No
 
 def _is_binary(value: Any) -> bool:
     return isinstance(value, Number | np.bool_) and value in (0, 1)
+
+
+def one_hot(labels: npt.ArrayLike, n_labels: int) -> Indicator:
+    """Return the indicator (n, n_labels) of one label number per row; a row with -1 holds none."""
+    columns = np.asarray(labels, dtype=np.intp)
+    indicator = np.zeros((len(columns), n_labels), dtype=np.uint8)
+    rows = np.flatnonzero(columns >= 0)
+    indicator[rows, columns[rows]] = 1
+    return indicator
 
 
 def check_one_positive(indicator: Indicator, name: str = "y") -> None:

@@ -114,8 +114,7 @@ class LabelledRows:
 
     def describe(self) -> dict[str, Any]:
         """Return the figures that tell one variant of a data set from another."""
-        per_row = self.Y.sum(axis=1, dtype=np.int64)
-        prior = self.prior
+        per_row, prior = self.Y.sum(axis=1, dtype=np.int64), self.prior
         return {
             "name": self.name,
             "n_samples": self.n_samples,
@@ -166,9 +165,24 @@ class Dataset(LabelledRows):
         """Check every field and freeze the arrays."""
         self.__dict__["X"] = check_features(self.X)
         self._check_labels()
+        n, d = self.X.shape
+        if n != self.n_samples:
+            raise ValueError(
+                f"X and Y must have the same number of rows; X has {n}, Y has {self.n_samples}. "
+                "Check that both come from the same file."
+            )
         if self.feature_names is not None:
             self.__dict__["feature_names"] = tuple(map(str, self.feature_names))
-        self._check_shapes()
+            if len(self.feature_names) != d:
+                raise ValueError(
+                    f"feature_names must name each of the {d} columns of X; {len(self.feature_names)} names "
+                    "given. Give one per column, or None."
+                )
+        if self.image_shape is not None and int(np.prod(self.image_shape)) != d:
+            raise ValueError(
+                f"image_shape must hold as many pixels as X has columns; {self.image_shape} holds "
+                f"{int(np.prod(self.image_shape))}, X has {d}. Correct one of them."
+            )
 
     def __repr__(self) -> str:
         kind = "sparse " if self.is_sparse else ""
@@ -186,30 +200,11 @@ class Dataset(LabelledRows):
 
     def describe(self) -> dict[str, Any]:
         """Return the figures that tell one variant of a data set from another."""
-        facts = super().describe()
-        first = {"name": facts.pop("name"), "n_samples": facts.pop("n_samples"), "n_features": self.n_features}
-        return first | facts | {"sparse": self.is_sparse}
+        first = {"name": self.name, "n_samples": self.n_samples, "n_features": self.n_features}
+        return first | super().describe() | {"sparse": self.is_sparse}
 
     def _take_inputs(self, rows: Rows) -> dict[str, Any]:
         return {"X": self.X[rows]}
-
-    def _check_shapes(self) -> None:
-        n, d = self.X.shape
-        if n != self.n_samples:
-            raise ValueError(
-                f"X and Y must have the same number of rows; X has {n}, Y has {self.n_samples}. "
-                "Check that both come from the same file."
-            )
-        if self.feature_names is not None and len(self.feature_names) != d:
-            raise ValueError(
-                f"feature_names must name each of the {d} columns of X; {len(self.feature_names)} names "
-                "given. Give one per column, or None."
-            )
-        if self.image_shape is not None and int(np.prod(self.image_shape)) != d:
-            raise ValueError(
-                f"image_shape must hold as many pixels as X has columns; {self.image_shape} holds "
-                f"{int(np.prod(self.image_shape))}, X has {d}. Correct one of them."
-            )
 
 
 def check_features(X: Any) -> Features:
@@ -219,6 +214,11 @@ def check_features(X: Any) -> Features:
     more than 1e-6 of its column's standard deviation, as with time stamps. Sparse features are always float32.
     """
     checked = _as_csr(X) if sp.issparse(X) else _as_matrix(X)
+    if checked.ndim != 2 or 0 in checked.shape:
+        raise ValueError(
+            f"X must be a matrix with at least one row and one column; its shape is {checked.shape}. "
+            "Check the file or reshape the array."
+        )
     check_finite(checked, "X")
     return checked if isinstance(checked, sp.csr_array) else _freeze(_narrow(checked))
 
@@ -235,9 +235,7 @@ def check_indices(matrix: Any) -> None:
 
 def stack_rows(blocks: Sequence[Any]) -> Any:
     """Put matrices below each other; the result is sparse when the first one is."""
-    if sp.issparse(blocks[0]):
-        return sp.vstack(list(blocks), format="csr")
-    return np.concatenate(list(blocks))
+    return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.concatenate(blocks)
 
 
 def _as_matrix(X: Any) -> npt.NDArray[np.float32 | np.float64]:
@@ -248,15 +246,9 @@ def _as_matrix(X: Any) -> npt.NDArray[np.float32 | np.float64]:
             if given.dtype.kind in "cMm":
                 raise TypeError(f"its type is {given.dtype}")
             dtype = np.float32 if np.can_cast(given.dtype, np.float32) else np.float64
-            matrix: npt.NDArray[Any] = given.astype(dtype, order="C", copy=False)
+            return given.astype(dtype, order="C", copy=False)
     except (TypeError, ValueError) as error:
         raise ValueError(f"X must hold numbers; {error}. Encode or drop the other columns.") from None
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(
-            f"X must be a matrix with at least one row and one column; its shape is {matrix.shape}. "
-            "Check the file or reshape the array."
-        )
-    return matrix
 
 
 def _narrow(matrix: npt.NDArray[np.float32 | np.float64]) -> npt.NDArray[np.float32 | np.float64]:
@@ -270,8 +262,7 @@ def _narrow(matrix: npt.NDArray[np.float32 | np.float64]) -> npt.NDArray[np.floa
     for start in range(0, matrix.shape[1], COLUMNS_AT_ONCE):
         block = matrix[:, start : start + COLUMNS_AT_ONCE]
         change = np.abs(block - narrow[:, start : start + COLUMNS_AT_ONCE]).max(axis=0)
-        # A column of one value has no spread: any change counts, or a row alone would be read otherwise than
-        # among the others.
+        # In a column of one value any change counts, or a row alone would be read otherwise than among others.
         if (change > BLUR * block.std(axis=0)).any():
             return matrix
     return narrow
@@ -282,16 +273,12 @@ def _as_csr(X: Any) -> sp.csr_array:
     # A number beyond float32 turns into inf here and is reported with its place by the caller.
     with np.errstate(over="ignore"):
         matrix = sp.csr_array(X, dtype=np.float32)
-    if 0 in matrix.shape:
-        raise ValueError(
-            f"X must be a matrix with at least one row and one column; its shape is {matrix.shape}. Check the file."
-        )
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()
-    parts = tuple(_freeze(part) for part in (matrix.data, matrix.indices, matrix.indptr))
+    parts = tuple(map(_freeze, (matrix.data, matrix.indices, matrix.indptr)))
     frozen = sp.csr_array(parts, shape=matrix.shape, copy=False)
-    # Said once: SciPy would otherwise find out by itself, and try to sort arrays it may not write.
+    # Without these flags SciPy would try to sort arrays that it may not write.
     frozen.has_sorted_indices = frozen.has_canonical_format = True
     return frozen
 
@@ -318,27 +305,19 @@ def _check_names(names: tuple[str, ...], n_labels: int) -> None:
 
 
 def _check_splits(splits: Mapping[str, Any], n_samples: int) -> dict[str, Rows]:
-    """Parts that share no row."""
     checked: dict[str, Rows] = {}
-    owner = np.full(n_samples, -1, dtype=np.intp)
-    for number, (part, rows) in enumerate(splits.items()):
-        index = _as_rows(rows, n_samples, f"split '{part}'")
-        taken = index[owner[index] >= 0]
-        if len(taken) or len(np.unique(index)) < len(index):
-            other = f"also in '{list(splits)[owner[taken[0]]]}'" if len(taken) else "listed twice"
-            row = taken[0] if len(taken) else _first_repeated(index)
-            raise ValueError(
-                f"a row must be in one split only, once; row {row} of '{part}' is {other}. "
-                "Remove it from one, or the scores of that part are too good to be true."
-            )
-        owner[index] = number
-        checked[part] = index
+    owner: dict[int, str] = {}
+    for part, rows in splits.items():
+        checked[part] = _as_rows(rows, n_samples, f"split '{part}'")
+        for row in checked[part].tolist():
+            if row in owner:
+                found = "listed twice" if owner[row] == part else f"also in '{owner[row]}'"
+                raise ValueError(
+                    f"a row must be in one split only, once; row {row} of '{part}' is {found}. "
+                    "Remove it from one, or the scores of that part are too good to be true."
+                )
+            owner[row] = part
     return checked
-
-
-def _first_repeated(index: Rows) -> int:
-    values, counts = np.unique(index, return_counts=True)
-    return int(values[counts > 1][0])
 
 
 def _as_rows(rows: npt.ArrayLike, n_samples: int, what: str) -> Rows:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,20 +25,14 @@ from onepos.datasets.loading import data_root, load_dataset
 from onepos.datasets.mat import read_mat
 from onepos.datasets.npz import write_npz
 from onepos.datasets.sources import DATASETS, RemoteFile, Source
-from onepos.validation import suggest
+from onepos.validation import check_known
 
 TIMEOUT = 30.0
 ATTEMPTS = 3
 PAUSE = 1.0
 CHUNK = 1 << 18
 # Not OSError as such: a full disk is no reason to try again, and keeps its own message.
-NETWORK_ERRORS = (
-    urllib.error.URLError,
-    ConnectionError,
-    TimeoutError,
-    ssl.SSLError,
-    http.client.HTTPException,
-)
+NETWORK_ERRORS = (urllib.error.URLError, ConnectionError, TimeoutError, ssl.SSLError, http.client.HTTPException)
 
 # progress(file name, bytes so far, bytes in all or None)
 Progress = Callable[[str, int, int | None], None]
@@ -67,15 +62,15 @@ def get_dataset(
         ConnectionError: When a file can not be downloaded.
         ValueError: When the name is unknown, or a file is not what it should be.
     """
-    source = DATASETS.get(name)
-    if source is None:
-        raise ValueError(f"unknown data set '{name}'; {suggest(name, sorted(DATASETS))}")
+    check_known([name], sorted(DATASETS), "unknown data set")
+    source = DATASETS[name]
     if source.kind == "generated":
         raise ValueError(f"{name} is generated, not downloaded; nothing is missing. Use load_dataset('{name}').")
     folder = data_root(root)
     path = folder / "tabular" / f"{name}.npz"
     if source_folder is None:
-        if _is_complete(name, folder, source):
+        with suppress(FileNotFoundError, ValueError):
+            _check_variant(name, source, load_dataset(name, folder))
             return path if path.is_file() else folder / "images" / source.files[-1].name
         files = [_fetch(name, source, file, folder / "raw", progress) for file in source.files]
     else:
@@ -85,28 +80,16 @@ def get_dataset(
     return write_npz(dataset, folder / "tabular")
 
 
-def _is_complete(name: str, folder: Path, source: Source) -> bool:
-    try:
-        dataset = load_dataset(name, folder)
-        _check_variant(name, source, dataset)
-    except (FileNotFoundError, ValueError):
-        return False
-    return True
-
-
 def _check_variant(name: str, source: Source, dataset: Dataset) -> None:
     kept = dataset.without_unlabelled() if source.drop_unlabelled else dataset
-    found = (kept.n_samples, kept.n_features, kept.n_labels)
-    expected = (source.n_samples, source.n_features, source.n_labels)
+    expected, found = (
+        f"{one.n_samples} rows, {one.n_features} features and {one.n_labels} labels" for one in (source, kept)
+    )
     if found != expected:
         raise ValueError(
-            f"{name} must be the variant with {_shape(expected)}; the files hold {_shape(found)}. This is another "
+            f"{name} must be the variant with {expected}; the files hold {found}. This is another "
             "variant of the data set: read it under its own name with read_dataset()."
         )
-
-
-def _shape(numbers: tuple[int, int, int]) -> str:
-    return "{} rows, {} features and {} labels".format(*numbers)
 
 
 def _read_files(source: Source, files: list[Path]) -> Dataset:
@@ -145,11 +128,8 @@ def _find(file: RemoteFile, folder: Path, verify: bool) -> Path:
 
 
 def _hash_file(path: Path) -> str:
-    digest = hashlib.sha256()
     with naming(path), open_binary(path) as handle:
-        while block := handle.read(CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _fetch(name: str, source: Source, file: RemoteFile, folder: Path, progress: Progress | None) -> Path:
@@ -161,22 +141,17 @@ def _fetch(name: str, source: Source, file: RemoteFile, folder: Path, progress: 
         raise ValueError(f"{name} can not be downloaded. {source.note} Then run: onepos data get {name} --from FOLDER")
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / f"{file.name}.part"
-    was_resumed = part.exists()
-    _download(file, part, progress)
-    found = _hash_file(part)
-    if found != file.sha256 and was_resumed:
-        # The beginning may stem from another version of the file.
-        part.unlink()
+    # The beginning of a resumed file may stem from another version of it.
+    for _ in range(2 if part.exists() else 1):
         _download(file, part, progress)
         found = _hash_file(part)
-    if found != file.sha256:
+        if found == file.sha256:
+            return part.replace(path)
         part.unlink()
-        raise ValueError(
-            f"{file.name} has checksum {found}; expected {file.sha256}. The file at {file.url} changed or was damaged "
-            "on the way: try again, or take a copy you trust with --from."
-        )
-    part.replace(path)
-    return path
+    raise ValueError(
+        f"{file.name} has checksum {found}; expected {file.sha256}. The file at {file.url} changed or was damaged "
+        "on the way: try again, or take a copy you trust with --from."
+    )
 
 
 def _download(file: RemoteFile, part: Path, progress: Progress | None) -> None:
@@ -203,7 +178,7 @@ def _transfer(file: RemoteFile, part: Path, progress: Progress | None) -> None:
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
-        # Nothing is left to ask for: the part is whole, or wrong, which its checksum will tell.
+        # Nothing is left to get: the part is whole, or wrong, which its checksum shows.
         return
     with response:
         if response.status != http.HTTPStatus.PARTIAL_CONTENT:

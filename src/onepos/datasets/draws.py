@@ -15,7 +15,7 @@ import numpy.typing as npt
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
 from onepos.files import write_atomically
-from onepos.validation import check_indicator
+from onepos.validation import check_indicator, one_hot
 
 FORMAT = 1
 
@@ -47,8 +47,7 @@ def save_draw(path: str | Path, observed: npt.ArrayLike, *, how: str, seed: int 
         "sha256": _digest(gamma),
         "gamma": gamma.tolist(),
     }
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     return write_atomically(path, json.dumps(content))
 
 
@@ -62,9 +61,7 @@ def load_draw(path: str | Path, Y: npt.ArrayLike | None = None) -> Labels:
     path = check_file(Path(path))
     with naming(path, "Draw again and save it."):
         gamma, n_labels = _check_content(path, json.loads(path.read_bytes()))
-        observed = np.zeros((len(gamma), n_labels), dtype=np.uint8)
-    rows = np.flatnonzero(gamma >= 0)
-    observed[rows, gamma[rows]] = 1
+        observed = one_hot(gamma, n_labels)
     if Y is not None:
         _check_against(path, observed, np.asarray(Y))
     return observed
@@ -81,10 +78,9 @@ def _check_content(path: Path, content: Any) -> tuple[npt.NDArray[np.int64], int
         raise ValueError(
             f"{path.name} must have draw format {FORMAT}; it has {content['format']!r}. Update onepos to read it."
         )
-    n_samples: Any = content.get("n_samples")
-    n_labels: Any = content.get("n_labels")
-    gamma: Any = content.get("gamma")
-    if not _are_whole(n_samples, n_labels) or not isinstance(gamma, list) or not _are_whole(*gamma):
+    values: list[Any] = [content.get(key) for key in ("n_samples", "n_labels", "gamma")]
+    n_samples, n_labels, gamma = values
+    if not isinstance(gamma, list) or any(type(number) is not int for number in (n_samples, n_labels, *gamma)):
         raise ValueError(
             f"{path.name} must hold n_samples, n_labels and gamma as whole numbers; it does not. Draw again."
         )
@@ -100,10 +96,6 @@ def _check_content(path: Path, content: Any) -> tuple[npt.NDArray[np.int64], int
             "It was changed after it was drawn; draw again or restore it."
         )
     return array, int(n_labels)
-
-
-def _are_whole(*values: Any) -> bool:
-    return all(type(value) is int for value in values)
 
 
 def _check_against(path: Path, observed: Labels, Y: npt.NDArray[Any]) -> None:

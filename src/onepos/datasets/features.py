@@ -14,6 +14,7 @@ import numpy as np
 
 from onepos.datasets.dataset import Dataset, Labels, Rows
 from onepos.datasets.files import check_file, naming
+from onepos.validation import one_hot
 
 
 def read_pooled_features(labels: str | Path, features: str | Path) -> Dataset:
@@ -42,7 +43,7 @@ def read_pooled_features(labels: str | Path, features: str | Path) -> Dataset:
             label_names=names,
             splits={"train": train, "val": val, "test": np.arange(n_official, len(Y))},
             source=feature_path.name,
-            observed=(np.arange(Y.shape[1]) == labels_observed[:, None]).astype(np.uint8),
+            observed=one_hot(labels_observed, Y.shape[1]),
         )
 
 
@@ -50,9 +51,9 @@ def _voc(archive: Any) -> tuple[Labels, Rows, tuple[str, ...]]:
     """Labels, the observed label of each row, and names, by the alphabet as in all published results."""
     names = archive["class_names"]
     order = np.argsort(names)
-    place = np.argsort(order)
     Y = np.concatenate([archive["Y_train"], archive["Y_val"]])[:, order]
-    return Y, place[np.concatenate([archive["train_obs_idx"], archive["val_obs_idx"]])], tuple(names[order].tolist())
+    observed = np.concatenate([archive["train_obs_idx"], archive["val_obs_idx"]])
+    return Y, np.argsort(order)[observed], tuple(names[order].tolist())
 
 
 def _coco(archive: Any, rows: Rows) -> tuple[Labels, Rows, tuple[str, ...]]:

@@ -3,8 +3,10 @@
 import gzip
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, cast
+
+BinaryFile = BufferedReader | gzip.GzipFile
 
 
 @contextmanager
@@ -42,11 +44,9 @@ def check_file(path: Path) -> Path:
     return path
 
 
-def open_binary(path: Path) -> BinaryIO:
+def open_binary(path: Path) -> BinaryFile:
     """Open a file, or the content of a `.gz` file, for reading."""
-    if path.suffix.lower() == ".gz":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    return path.open("rb")
+    return gzip.open(path, "rb") if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 def strip_suffix(path: Path) -> str:

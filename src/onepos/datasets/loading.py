@@ -14,7 +14,7 @@ from onepos.datasets.npz import read_npz, read_npz_features
 from onepos.datasets.scenes import digit_scenes
 from onepos.datasets.sources import DATASETS, EMBEDDED
 from onepos.datasets.table import TABLE_SUFFIXES, open_table, read_table
-from onepos.validation import suggest
+from onepos.validation import check_known, suggest
 
 READERS: dict[str, Callable[..., Dataset]] = {
     ".arff": read_arff,
@@ -114,9 +114,7 @@ def _select_columns(
     """Keep the wanted columns, in the wanted order."""
     if names is not None:
         place = {name: j for j, name in enumerate(names)}
-        for name in columns:
-            if name not in place:
-                raise ValueError(f"{path.name} has no column '{name}'; {suggest(name, names)}")
+        check_known(columns, place, f"{path.name} has no column")
         return check_features(X[:, [place[name] for name in columns]]), tuple(columns)
     if X.shape[1] != len(columns):
         raise ValueError(

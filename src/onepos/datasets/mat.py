@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, check_indices, stack_rows
+from onepos.datasets.dataset import Dataset, Labels, Rows, check_indices, stack_rows
 from onepos.datasets.files import check_file, naming
 from onepos.datasets.mat5 import load_mat5
-from onepos.validation import suggest, to_dense
+from onepos.validation import check_known, to_dense
 
 # (features, labels) as the known collections call them; two pairs where train and test are kept apart.
 LAYOUTS = (
@@ -27,11 +26,7 @@ Arrays = Mapping[str, Any]
 
 
 def read_mat(
-    path: str | Path,
-    *,
-    features: str | None = None,
-    labels: str | None = None,
-    orientation: Orientation = "auto",
+    path: str | Path, *, features: str | None = None, labels: str | None = None, orientation: Orientation = "auto"
 ) -> Dataset:
     """Read a MATLAB file.
 
@@ -53,9 +48,8 @@ def read_mat(
         arrays = _load_hdf5(path) if _is_hdf5(path) else load_mat5(path)
         for matrix in arrays.values():
             check_indices(matrix)
-        parts = [
-            _read_part(path, arrays, *keys, orientation) for keys in _choose_layout(path, arrays, features, labels)
-        ]
+        layout = _choose_layout(path, arrays, features, labels)
+        parts = [_read_part(path, arrays, *keys, orientation) for keys in layout]
         X = stack_rows([X for X, _ in parts])
         Y = np.concatenate([Y for _, Y in parts])
         return Dataset(
@@ -84,7 +78,11 @@ def _load_hdf5(path: Path) -> dict[str, Any]:
         ) from None
     with h5py.File(path, "r") as file:
         arrays = {key: _load_node(node) for key, node in file.items() if not key.startswith("#")}
-    return {key: value for key, value in arrays.items() if _is_matrix(value)}
+    return {
+        key: array
+        for key, array in arrays.items()
+        if sp.issparse(array) or (isinstance(array, np.ndarray) and array.ndim == 2 and array.dtype.kind in "buif")
+    }
 
 
 def _load_node(node: Any) -> Any:
@@ -97,17 +95,11 @@ def _load_node(node: Any) -> Any:
     return node[()].T if hasattr(node, "dtype") else None
 
 
-def _is_matrix(value: Any) -> bool:
-    return sp.issparse(value) or (isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "buif")
-
-
 def _choose_layout(path: Path, arrays: Arrays, features: str | None, labels: str | None) -> tuple[tuple[str, str], ...]:
     if (features is None) != (labels is None):
         raise ValueError("features and labels must be given together; only one is. Name both variables.")
     if features is not None and labels is not None:
-        for name in (features, labels):
-            if name not in arrays:
-                raise ValueError(f"{path.name} has no matrix '{name}'; {suggest(name, list(arrays))}")
+        check_known([features, labels], arrays, f"{path.name} has no matrix")
         return ((features, labels),)
     for layout in LAYOUTS:
         if all(key in arrays for pair in layout for key in pair):
@@ -118,25 +110,17 @@ def _choose_layout(path: Path, arrays: Arrays, features: str | None, labels: str
     )
 
 
-def _read_part(
-    path: Path, arrays: Arrays, features: str, labels: str, orientation: Orientation
-) -> tuple[Any, npt.NDArray[np.uint8]]:
+def _read_part(path: Path, arrays: Arrays, features: str, labels: str, orientation: Orientation) -> tuple[Any, Labels]:
+    """Return features and labels with a sample per row."""
     X, Y = arrays[features], arrays[labels]
-    x_axis, y_axis = _find_axes(path, features, X.shape, labels, Y.shape, orientation)
-    return (X.T if x_axis else X), _to_indicator(path, labels, Y.T if y_axis else Y)
-
-
-def _find_axes(
-    path: Path, features: str, x: tuple[int, ...], labels: str, y: tuple[int, ...], orientation: Orientation
-) -> tuple[int, int]:
-    """Return the axis of the features and of the labels along which the samples lie."""
+    x, y = X.shape, Y.shape
     allowed = {"auto": (0, 1), "rows": (0,), "columns": (1,)}[orientation]
+    # Axes of X and Y of one length: the samples may lie along them.
     fits = [(i, j) for i in (0, 1) for j in allowed if x[i] == y[j]]
-    by_row = [pair for pair in fits if pair[0] == 0]
-    if len(by_row) == 1:
-        return by_row[0]
-    if len(fits) == 1:
-        return fits[0]
+    for candidates in ([pair for pair in fits if pair[0] == 0], fits):
+        if len(candidates) == 1:
+            x_axis, y_axis = candidates[0]
+            return (X.T if x_axis else X), _to_indicator(path, labels, Y.T if y_axis else Y)
     if fits:
         raise ValueError(
             f"{path.name} must show which side of '{labels}' is the samples; it is {y[0]} × {y[1]} and fits both "
@@ -148,9 +132,9 @@ def _find_axes(
     )
 
 
-def _to_indicator(path: Path, key: str, labels: Any) -> npt.NDArray[np.uint8]:
+def _to_indicator(path: Path, key: str, labels: Any) -> Labels:
     values = to_dense(labels)
-    negative = 0 if not (values == -1).any() else -1
+    negative = -1 if (values == -1).any() else 0
     wrong = np.argwhere((values != 1) & (values != negative))
     if len(wrong):
         row, column = wrong[0]
@@ -161,16 +145,14 @@ def _to_indicator(path: Path, key: str, labels: Any) -> npt.NDArray[np.uint8]:
     return np.asarray(values == 1, dtype=np.uint8)
 
 
-def _read_observed(
-    path: Path, arrays: Arrays, shape: tuple[int, ...], orientation: Orientation
-) -> npt.NDArray[np.uint8] | None:
+def _read_observed(path: Path, arrays: Arrays, shape: tuple[int, ...], orientation: Orientation) -> Labels | None:
     if "Y_obs" not in arrays:
         return None
     given = arrays["Y_obs"]
     return _to_indicator(path, "Y_obs", given.T if given.shape != shape or orientation == "columns" else given)
 
 
-def _read_splits(path: Path, arrays: Arrays, lengths: list[int]) -> dict[str, npt.NDArray[np.intp]] | None:
+def _read_splits(path: Path, arrays: Arrays, lengths: list[int]) -> dict[str, Rows] | None:
     if len(lengths) == 2:
         return {"train": np.arange(lengths[0]), "test": np.arange(lengths[0], sum(lengths))}
     rows = {part: _to_rows(path, arrays[key], key) for part, key in INDEX_KEYS.items() if key in arrays}
@@ -179,24 +161,18 @@ def _read_splits(path: Path, arrays: Arrays, lengths: list[int]) -> dict[str, np
     # The SMILE files count from 0. An index equal to n only makes sense counted from 1, as MATLAB does.
     if max(index.max(initial=0) for index in rows.values()) == lengths[0]:
         rows = {part: index - 1 for part, index in rows.items()}
-    return _leave_out_validation(path, rows)
+    both = np.isin(rows.get("train", ()), rows.get("val", ()))
+    if both.any():  # in the first SMILE files
+        warnings.warn(
+            f"{path.name}: {both.sum()} validation rows are also listed as train; they are left out of train.",
+            stacklevel=3,
+        )
+        rows["train"] = rows["train"][~both]
+    return rows
 
 
-def _to_rows(path: Path, values: Any, key: str) -> npt.NDArray[np.intp]:
+def _to_rows(path: Path, values: Any, key: str) -> Rows:
     index = np.asarray(values).ravel()
     if (index != np.floor(index)).any():
         raise ValueError(f"{path.name}: '{key}' must hold row numbers; it holds fractions. Check the file.")
     return index.astype(np.intp)
-
-
-def _leave_out_validation(path: Path, rows: dict[str, npt.NDArray[np.intp]]) -> dict[str, npt.NDArray[np.intp]]:
-    """Take validation rows out of train: the first SMILE files list them in both."""
-    if "train" in rows and "val" in rows:
-        both = np.isin(rows["train"], rows["val"])
-        if both.any():
-            warnings.warn(
-                f"{path.name}: {both.sum()} validation rows are also listed as train; they are left out of train.",
-                stacklevel=4,
-            )
-            rows = rows | {"train": rows["train"][~both]}
-    return rows

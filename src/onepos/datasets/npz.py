@@ -23,12 +23,7 @@ Arrays = Mapping[str, Any]
 
 
 def read_npz(path: str | Path, **options: Any) -> Dataset:
-    """Read a data set from an NPZ file.
-
-    Args:
-        path: `<name>.npz`, with `<name>_X.npz` beside it when the features are sparse.
-        **options: None: an NPZ file has no columns to choose from.
-    """
+    """Read a data set from an NPZ file; it has no columns to choose from, so every option is refused."""
     path = check_file(Path(path))
     if options:
         raise ValueError(
@@ -55,7 +50,7 @@ def read_npz(path: str | Path, **options: Any) -> Dataset:
 def read_npz_features(path: Path) -> tuple[Features, tuple[str, ...] | None]:
     """Read only the features of an NPZ file: `X`, a sparse matrix, or the file beside it."""
     arrays = _load_arrays(check_file(path))
-    X = _load_sparse(path) if "indptr" in arrays else _find_features(path, arrays)
+    X = _find_features(path, arrays)
     with naming(path):
         return check_features(X), _names(arrays, "feature_names")
 
@@ -64,10 +59,7 @@ def write_npz(dataset: Dataset, folder: str | Path) -> Path:
     """Write `<name>.npz` (and `<name>_X.npz` for sparse features) into a folder.
 
     Each file is written to a temporary name and renamed, the labels last: where `<name>.npz` exists, the
-    data set is complete.
-
-    Returns:
-        The path of `<name>.npz`.
+    data set is complete. Returns its path.
     """
     if Path(dataset.name).name != dataset.name:
         raise ValueError(f"the name must do as a file name; it is '{dataset.name}'. Rename the data set.")
@@ -88,7 +80,7 @@ def write_npz(dataset: Dataset, folder: str | Path) -> Path:
         arrays["X"] = dataset.X
     with replacing(path) as handle:
         np.savez_compressed(handle, **arrays)
-    if "X" in arrays:
+    if not dataset.is_sparse:
         sparse_path.unlink(missing_ok=True)
     return path
 
@@ -124,18 +116,14 @@ def _load_array(path: Path, archive: Any, key: str) -> Any:
 def _find_features(path: Path, arrays: Arrays) -> Any:
     if "X" in arrays:
         return arrays["X"]
-    sparse_path = _sparse_path(path)
+    sparse_path = path if "indptr" in arrays else _sparse_path(path)
     if sparse_path.exists():
-        return _load_sparse(sparse_path)
+        with naming(sparse_path):
+            return sp.load_npz(sparse_path)
     raise ValueError(
         f"{path.name} must hold features as X, or have {sparse_path.name} beside it; it holds "
         f"{', '.join(arrays) or 'nothing'}. Add the features."
     )
-
-
-def _load_sparse(path: Path) -> Any:
-    with naming(path):
-        return sp.load_npz(path)
 
 
 def _find_labels(path: Path, arrays: Arrays) -> tuple[Any, tuple[str, ...]]:
@@ -146,7 +134,13 @@ def _find_labels(path: Path, arrays: Arrays) -> tuple[Any, tuple[str, ...]]:
         )
     labels = arrays[key]
     if labels.ndim == 1:
-        return binarize(_as_text(labels))
+        if labels.dtype.kind == "f":
+            if not (np.floor(labels) == labels).all():
+                raise ValueError(
+                    "y must name one label per row; it holds fractions or NaN. Give whole numbers or text."
+                )
+            labels = labels.astype(np.int64)
+        return binarize(labels.astype(str))
     names = _names(arrays, "label_names")
     if names is None and labels.ndim == 2:
         names = tuple(f"label{column}" for column in range(labels.shape[1]))
@@ -155,11 +149,3 @@ def _find_labels(path: Path, arrays: Arrays) -> tuple[Any, tuple[str, ...]]:
 
 def _names(arrays: Arrays, key: str) -> tuple[str, ...] | None:
     return tuple(arrays[key].astype(str).ravel().tolist()) if key in arrays else None
-
-
-def _as_text(labels: Any) -> Any:
-    if labels.dtype.kind == "f":
-        if not (np.floor(labels) == labels).all():
-            raise ValueError("y must name one label per row; it holds fractions or NaN. Give whole numbers or text.")
-        labels = labels.astype(np.int64)
-    return labels.astype(str)

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from onepos.datasets.dataset import Dataset
+from onepos.datasets.dataset import Dataset, Labels
 
 LABEL_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # In the order of the names. The digits that are hard to read are the frequent ones, so that a rare label is
@@ -40,9 +40,7 @@ def digit_scenes(n_samples: int = 6000, random_state: int = 0) -> Dataset:
         random_state: Seed; the same seed gives the same bits.
     """
     if n_samples < 10:
-        raise ValueError(
-            f"n_samples must be at least 10; got {n_samples}. The 80/10/10 split needs a row in each part."
-        )
+        raise ValueError(f"n_samples must be at least 10; got {n_samples}. The 80/10/10 split needs a row per part.")
     return _generate(int(n_samples), int(random_state))
 
 
@@ -71,7 +69,7 @@ def _generate(n_samples: int, random_state: int) -> Dataset:
     bounds = np.round(np.cumsum([0.0, *PARTS.values()]) * n_samples).astype(int)
     splits = {part: np.arange(bounds[i], bounds[i + 1]) for i, part in enumerate(PARTS)}
     pools = _share_digits(rng)
-    X = np.concatenate([_draw_scenes(Y[splits[part]], *pools[part], rng) for part in PARTS])
+    X = np.concatenate([_draw_scenes(Y[splits[part]], pools[part], rng) for part in PARTS])
     return Dataset(
         name="digit-scenes",
         X=X,
@@ -84,7 +82,7 @@ def _generate(n_samples: int, random_state: int) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def label_set_distribution() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.float64]]:
+def label_set_distribution() -> tuple[Labels, npt.NDArray[np.float64]]:
     """Return every possible label set, (sets, 10), and its probability; the marginals are `PRIORS`."""
     members = [set(s) for k in range(1, MAX_DIGITS + 1) for s in combinations(range(10), k)]
     sets = np.array([[digit in s for digit in range(10)] for s in members], dtype=np.uint8)
@@ -119,13 +117,8 @@ def _share_digits(rng: np.random.Generator) -> dict[str, Pool]:
     return pools
 
 
-def _draw_scenes(
-    Y: npt.NDArray[np.uint8],
-    images: npt.NDArray[np.float32],
-    first: npt.NDArray[np.intp],
-    count: npt.NDArray[np.intp],
-    rng: np.random.Generator,
-) -> npt.NDArray[np.float32]:
+def _draw_scenes(Y: Labels, pool: Pool, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+    images, first, count = pool
     row, digit = np.nonzero(Y)
     per_row = Y.sum(axis=1, dtype=np.intp)
     slot = np.arange(len(row)) - np.repeat(np.cumsum(per_row) - per_row, per_row)

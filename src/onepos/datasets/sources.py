@@ -9,15 +9,32 @@ _MULAN = "https://raw.githubusercontent.com/tsoumakas/mulan/HEAD/data/multi-labe
 _BOOMER = "https://raw.githubusercontent.com/mrapp-ke/Boomer/1b6f0909fe2191ff1cd5748d65f5c57ae3ff4054/data"
 
 
+_SHA256 = {
+    "image-train.arff": "26bdac46f5eda9aa44adf8496787242a5a9d3cd2c5fa284d36b9d5221e0b92b6",
+    "image-test.arff": "7ae850e486b4490b2fa55a06c0b67f2b5bf5406fbf9f2b80fc78acffa2066a26",
+    "image.xml": "d1feb933924093f582052b20a1c1417ebcca5ca6267c5973fdc32a2f49014afc",
+    "scene-train.arff": "b53ba93bdf412de922e3960389bcee24744fa3e872ce610511fc1d750888b64d",
+    "scene-test.arff": "ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42",
+    "scene.xml": "55d8b247b949ad5c52e5a73d8c6775ec6e5469ce9682465b45b333b68ee4bcc5",
+    "yeast-train.arff": "e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd",
+    "yeast-test.arff": "4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a",
+    "yeast.xml": "c3056cc26444b5158b1588d1b73bec9c45429e10f0957ad085903423cb81f247",
+    "Corel5k-train-sparse.arff": "19eb253c447144bea74ffa86b4731a56022addae2ba7d0aab72ad07fdc02e9b3",
+    "Corel5k-test-sparse.arff": "e8f8e9cd052c43ba7bdfdf99d242f461fc8c2a03163466d921e576887b51d8a7",
+    "Corel5k.xml": "54ef6a6ccb7ca9b77524052b34b306d5d501661a5609b9d1cc7085b2b597679d",
+    "delicious-train.arff": "030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1",
+    "delicious-test.arff": "2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944",
+    "delicious.xml": "4e0c0f93c7d86a39b9fca4aaefaa00e9428f2c80277732dfbf03ca48e2c14da2",
+    "voc2012_labels.npz": "6fb57b4d6612439278a24fcaf9df8b7f8232e7b12c05405e0a123bcf60f8dfe3",
+    "voc2012_effnetlite0.npz": "cf65139250273c4801207e1a96e6706fcfaf0ca1556b87cb852c3787c201beb7",
+    "coco2014_labels.npz": "1c892c4bab9d147fdccd340638b5d1abbbdc2b3b099684930ecb8cb9dd150780",
+    "coco2014_24k_effnetlite0.npz": "b3a6096c8158cbb43f70b46198983212e843beae66e483260cd069147ac773a5",
+}
+
+
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file of a data set.
-
-    Args:
-        name: File name, as stored on disk.
-        url: Where it can be downloaded; empty when it can not.
-        sha256: Checksum of the (not compressed) file; empty when unknown.
-    """
+    """One file: its name on disk, its address and the checksum of its uncompressed content ("" where there is none)."""
 
     name: str
     url: str = ""
@@ -26,17 +43,10 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set known by name.
+    """A data set known by name; the three numbers are those of the variant used in the paper.
 
-    Args:
-        title: One line about it.
-        n_samples: Rows of the variant used in the paper.
-        n_features: Features of that variant.
-        n_labels: Labels of that variant.
-        files: Files to get. ARFF: train, test, XML. Features of images: labels, features.
-        kind: How to read them.
-        drop_unlabelled: Whether rows without a label are left out on loading.
-        note: What a user should know.
+    `files` are the train part, the test part and the XML file (ARFF), or the labels and the features of images. Where
+    `drop_unlabelled` is set, rows without a label are left out on loading.
     """
 
     title: str
@@ -49,17 +59,20 @@ class Source:
     note: str = ""
 
 
-def _arff_files(folder: str, stem: str, train: str, test: str, xml: str, *, suffix: str = "") -> tuple[RemoteFile, ...]:
-    """Train part, test part and label file of an ARFF data set, with their checksums."""
-    names = {f"{stem}-train{suffix}.arff": train, f"{stem}-test{suffix}.arff": test, f"{stem}.xml": xml}
-    return tuple(RemoteFile(name, f"{folder}/{name}", sha256) for name, sha256 in names.items())
+def _arff(folder: str, stem: str, suffix: str = "") -> tuple[RemoteFile, ...]:
+    """Train part, test part and label file of an ARFF data set."""
+    names = (f"{stem}-train{suffix}.arff", f"{stem}-test{suffix}.arff", f"{stem}.xml")
+    return tuple(RemoteFile(name, f"{folder}/{name}", _SHA256[name]) for name in names)
 
 
-def _feature_note(labels: str, features: str) -> str:
-    return (
+def _image_features(images: str, n_samples: int, n_labels: int, labels: str, features: str) -> Source:
+    title = f"{images} as features of EfficientNet-Lite0, {n_labels} labels"
+    note = (
         f"These features are not published. Supply {labels} (the labels of the official lists) and {features} (1 280 "
         "pooled outputs of EfficientNet-Lite0 per image, squashed to 224 × 224)."
     )
+    files = tuple(RemoteFile(name, sha256=_SHA256[name]) for name in (labels, features))
+    return Source(title, n_samples, 1280, n_labels, files, "features", note=note)
 
 
 DATASETS: dict[str, Source] = {
@@ -71,31 +84,13 @@ DATASETS: dict[str, Source] = {
         kind="generated",
         note="Generated from the digits inside scikit-learn; needs no download.",
     ),
-    "image": Source(
-        "2 000 natural scene images, 5 labels (Zhou and Zhang)",
-        2000,
-        294,
-        5,
-        _arff_files(
-            _BOOMER,
-            "image",
-            "26bdac46f5eda9aa44adf8496787242a5a9d3cd2c5fa284d36b9d5221e0b92b6",
-            "7ae850e486b4490b2fa55a06c0b67f2b5bf5406fbf9f2b80fc78acffa2066a26",
-            "d1feb933924093f582052b20a1c1417ebcca5ca6267c5973fdc32a2f49014afc",
-        ),
-    ),
+    "image": Source("2 000 natural scene images, 5 labels (Zhou and Zhang)", 2000, 294, 5, _arff(_BOOMER, "image")),
     "scene": Source(
         "2 407 scene images, 6 labels (Boutell et al.)",
         2407,
         294,
         6,
-        _arff_files(
-            f"{_MULAN}/scene",
-            "scene",
-            "b53ba93bdf412de922e3960389bcee24744fa3e872ce610511fc1d750888b64d",
-            "ea38d20296b3ff7e220f477a3b802a9bcb2d768881fe6ee163efbc97ea527a42",
-            "55d8b247b949ad5c52e5a73d8c6775ec6e5469ce9682465b45b333b68ee4bcc5",
-        ),
+        _arff(f"{_MULAN}/scene", "scene"),
         note="93 % of the rows have one label only, so one positive is almost full supervision.",
     ),
     "yeast": Source(
@@ -103,27 +98,14 @@ DATASETS: dict[str, Source] = {
         2417,
         103,
         14,
-        _arff_files(
-            f"{_MULAN}/yeast",
-            "yeast",
-            "e759dc991ff54694a4ff9c4314f3be0d6fd2b1994a4b563f57e416394c6aebbd",
-            "4aaac102bff9669a765bf0b378602e5cc8c3b181048282e2f003117b496d552a",
-            "c3056cc26444b5158b1588d1b73bec9c45429e10f0957ad085903423cb81f247",
-        ),
+        _arff(f"{_MULAN}/yeast", "yeast"),
     ),
     "corel5k": Source(
         "5 000 images as sets of regions, 374 words (Duygulu et al.)",
         5000,
         499,
         374,
-        _arff_files(
-            f"{_MULAN}/corel5k",
-            "Corel5k",
-            "19eb253c447144bea74ffa86b4731a56022addae2ba7d0aab72ad07fdc02e9b3",
-            "e8f8e9cd052c43ba7bdfdf99d242f461fc8c2a03163466d921e576887b51d8a7",
-            "54ef6a6ccb7ca9b77524052b34b306d5d501661a5609b9d1cc7085b2b597679d",
-            suffix="-sparse",
-        ),
+        _arff(f"{_MULAN}/corel5k", "Corel5k", "-sparse"),
         note="27 labels have a single positive row; a test part leaves many labels without one.",
     ),
     "mirflickr": Source(
@@ -133,55 +115,22 @@ DATASETS: dict[str, Source] = {
         38,
         (RemoteFile("mirflickr.mat"),),
         kind="mat",
-        note=(
-            "The 1 000 features of this variant are not published. Supply mirflickr.mat in the layout of the "
-            "SMILE code (X, Y, Y_obs, tr_idx, va_idx, te_idx)."
-        ),
+        note="The 1 000 features of this variant are not published. Supply mirflickr.mat in the layout of the "
+        "SMILE code (X, Y, Y_obs, tr_idx, va_idx, te_idx).",
     ),
     "delicious": Source(
         "16 091 bookmarked web pages, 983 tags (Tsoumakas et al.)",
         16091,
         500,
         983,
-        _arff_files(
-            f"{_MULAN}/delicious",
-            "delicious",
-            "030186cdb542ebdd32052fcdbb1ebe30115b3a22518c1b4b198c45eb827aebe1",
-            "2dfb01723a819914b0ca83361177ed413ce3f2169851d9f228d4692915d63944",
-            "4e0c0f93c7d86a39b9fca4aaefaa00e9428f2c80277732dfbf03ca48e2c14da2",
-        ),
+        _arff(f"{_MULAN}/delicious", "delicious"),
         drop_unlabelled=True,
         note="The 14 rows without a label are left out on loading (16 105 in the files).",
     ),
-    "voc2012-features": Source(
-        "11 540 images of PASCAL VOC 2012 as features of EfficientNet-Lite0, 20 labels",
-        11540,
-        1280,
-        20,
-        (
-            RemoteFile("voc2012_labels.npz", sha256="6fb57b4d6612439278a24fcaf9df8b7f8232e7b12c05405e0a123bcf60f8dfe3"),
-            RemoteFile(
-                "voc2012_effnetlite0.npz", sha256="cf65139250273c4801207e1a96e6706fcfaf0ca1556b87cb852c3787c201beb7"
-            ),
-        ),
-        kind="features",
-        note=_feature_note("voc2012_labels.npz", "voc2012_effnetlite0.npz"),
+    "voc2012-features": _image_features(
+        "11 540 images of PASCAL VOC 2012", 11540, 20, "voc2012_labels.npz", "voc2012_effnetlite0.npz"
     ),
-    "coco2014-features": Source(
-        "24 000 images of MS-COCO 2014 as features of EfficientNet-Lite0, 80 labels",
-        24000,
-        1280,
-        80,
-        (
-            RemoteFile(
-                "coco2014_labels.npz", sha256="1c892c4bab9d147fdccd340638b5d1abbbdc2b3b099684930ecb8cb9dd150780"
-            ),
-            RemoteFile(
-                "coco2014_24k_effnetlite0.npz",
-                sha256="b3a6096c8158cbb43f70b46198983212e843beae66e483260cd069147ac773a5",
-            ),
-        ),
-        kind="features",
-        note=_feature_note("coco2014_labels.npz", "coco2014_24k_effnetlite0.npz"),
+    "coco2014-features": _image_features(
+        "24 000 images of MS-COCO 2014", 24000, 80, "coco2014_labels.npz", "coco2014_24k_effnetlite0.npz"
     ),
 }

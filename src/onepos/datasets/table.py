@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onepos.datasets.dataset import Dataset, Features, Labels, check_features
-from onepos.datasets.files import check_file, naming, open_binary, strip_suffix
+from onepos.datasets.files import BinaryFile, check_file, naming, open_binary, strip_suffix
 from onepos.labels import binarize
-from onepos.validation import suggest
+from onepos.validation import check_known
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,13 @@ def open_table(path: str | Path, *, text: Sequence[str | None] = ()) -> Table:
         frame, delimiter = _read_parquet(path), ""
     else:
         with naming(path, "Save it as UTF-8 text with the column names in the first line."), open_binary(path) as file:
-            frame, delimiter = _read_text(path, file, set(text))
+            try:
+                frame, delimiter = _read_text(path, file, set(text))
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{path.name}{_find_other_encoding(file)}: the text must be UTF-8; it is in another encoding, such "
+                    "as Latin-1 or UTF-16. Save the file as UTF-8."
+                ) from error
     frame.columns = [str(column) for column in frame.columns]
     if frame.empty:
         raise ValueError(f"{path.name} must hold at least one row; it holds none. Check the file.")
@@ -69,13 +75,7 @@ def open_table(path: str | Path, *, text: Sequence[str | None] = ()) -> Table:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The cells of a table and where they came from.
-
-    Args:
-        path: The file.
-        frame: Its cells.
-        delimiter: The character between two cells of a text file; empty for Parquet.
-    """
+    """The cells of a table, its file, and the character between two cells of a text file (empty for Parquet)."""
 
     path: Path
     frame: pd.DataFrame
@@ -137,10 +137,7 @@ class Table:
 
     def check_columns(self, wanted: Sequence[str], present: Iterable[str] | None = None) -> None:
         """Raise a ValueError where a column is missing."""
-        known = list(self.frame.columns if present is None else present)
-        missing = next((name for name in wanted if name not in set(known)), None)
-        if missing is not None:
-            raise ValueError(f"{self.path.name} has no column '{missing}'; {suggest(missing, known)}")
+        check_known(wanted, self.frame.columns if present is None else present, f"{self.path.name} has no column")
 
     def place(self, row: int) -> str:
         """The line of a row in a text file, else its number, for an error message."""
@@ -148,19 +145,20 @@ class Table:
 
     def line(self, row: int) -> int:
         """The line in which a row of a text file ends; counted from 1."""
-        with open_binary(self.path) as file, closing(_scan(file, self.delimiter)) as rows:
-            return next(islice(rows, row, None))[0]
+        with open_binary(self.path) as file, closing(_cells(file, self.delimiter)) as rows:
+            return next(islice(rows, row + 1, None))[0]
 
     def _match(self, patterns: Names) -> list[str]:
         """The columns named or matched by a pattern, in the order of the table."""
         wanted = [patterns] if isinstance(patterns, str) else list(patterns or ())
-        columns = list(self.frame.columns)
-        matched = {pattern: {c for c in columns if c == pattern or fnmatchcase(c, pattern)} for pattern in wanted}
-        for pattern, found in matched.items():
+        chosen: set[str] = set()
+        for pattern in wanted:
+            # A name may itself hold the characters of a pattern.
+            found = {column for column in self.frame.columns if column == pattern or fnmatchcase(column, pattern)}
             if not found:
-                raise ValueError(f"{self.path.name} has no column '{pattern}'; {suggest(pattern, columns)}")
-        chosen = set().union(*matched.values())
-        return [column for column in columns if column in chosen]
+                self.check_columns([pattern])
+            chosen |= found
+        return [column for column in self.frame.columns if column in chosen]
 
     def _to_floats(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
         """Numbers, and True and False as 1 and 0, in full precision; missing cells are NaN."""
@@ -222,11 +220,9 @@ def _label_cells(column: pd.Series[Any]) -> list[Any]:
 
     if pd.api.types.is_float_dtype(column) and (column.dropna() % 1 == 0).all():
         column = column.astype("Int64")
-    known = column.notna().to_numpy()
-    cells = column.astype(object).to_numpy()
     return [
         (cell if isinstance(cell, list | tuple | np.ndarray) else str(cell)) if is_known else ""
-        for cell, is_known in zip(cells, known, strict=True)
+        for cell, is_known in zip(column.astype(object), column.notna(), strict=True)
     ]
 
 
@@ -243,43 +239,29 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         return pd.read_parquet(path)
 
 
-def _read_text(path: Path, file: BinaryIO, text: set[str | None]) -> tuple[pd.DataFrame, str]:
+def _read_text(path: Path, file: BinaryFile, text: set[str | None]) -> tuple[pd.DataFrame, str]:
     """The cells and the delimiter of a CSV or TSV file."""
     import pandas as pd
 
-    with _expecting_utf8(path, file):
-        header = file.readline().decode("utf-8-sig")
-        delimiter = "\t" if ".tsv" in path.name.lower() else next((mark for mark in ",;\t" if mark in header), ",")
-        file.seek(0)
-        with closing(_cells(file, delimiter)) as rows:
-            _, columns = next(rows, (0, list[str]()))
-        _check_header(path, columns)
-        file.seek(0)
-        frame = pd.read_csv(
-            file,
-            sep=delimiter,
-            dtype={column: str for column in columns if column in text},
-            keep_default_na=False,
-            na_values={column: MISSING for column in columns if column not in text},
-            low_memory=False,
-        )
-        _check_widths(path, file, frame, delimiter, len(columns))
+    header = file.readline().decode("utf-8-sig")
+    delimiter = "\t" if ".tsv" in path.name.lower() else next((mark for mark in ",;\t" if mark in header), ",")
+    with closing(_cells(file, delimiter)) as rows:
+        _, columns = next(rows, (0, list[str]()))
+    _check_header(path, columns)
+    file.seek(0)
+    frame = pd.read_csv(
+        file,
+        sep=delimiter,
+        dtype={column: str for column in columns if column in text},
+        keep_default_na=False,
+        na_values={column: MISSING for column in columns if column not in text},
+        low_memory=False,
+    )
+    _check_widths(path, file, frame, delimiter, len(columns))
     return frame, delimiter
 
 
-@contextmanager
-def _expecting_utf8(path: Path, file: BinaryIO) -> Iterator[None]:
-    """Name the line of a text file that is not UTF-8; spreadsheets often save Latin-1."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path.name}{_find_other_encoding(file)}: the text must be UTF-8; it is in another encoding, such as "
-            "Latin-1 or UTF-16. Save the file as UTF-8."
-        ) from error
-
-
-def _find_other_encoding(file: BinaryIO) -> str:
+def _find_other_encoding(file: BinaryFile) -> str:
     file.seek(0)
     for number, line in enumerate(file, start=1):
         try:
@@ -301,8 +283,9 @@ def _check_header(path: Path, columns: list[str]) -> None:
             )
 
 
-def _cells(file: BinaryIO, delimiter: str) -> Generator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row, the column names included; the file stays open."""
+def _cells(file: BinaryFile, delimiter: str) -> Generator[tuple[int, list[str]]]:
+    """Yield line number and cells of each row, first those of the column names; the file stays open."""
+    file.seek(0)
     text = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
         reader = csv.reader(text, delimiter=delimiter)
@@ -313,25 +296,17 @@ def _cells(file: BinaryIO, delimiter: str) -> Generator[tuple[int, list[str]]]:
         text.detach()
 
 
-def _scan(file: BinaryIO, delimiter: str) -> Generator[tuple[int, int]]:
-    """Yield line number and number of cells of each row below the column names."""
-    file.seek(0)
-    with closing(_cells(file, delimiter)) as rows:
-        next(rows, None)
-        for number, cells in rows:
-            yield number, len(cells)
-
-
-def _check_widths(path: Path, file: BinaryIO, frame: pd.DataFrame, delimiter: str, width: int) -> None:
+def _check_widths(path: Path, file: BinaryFile, frame: pd.DataFrame, delimiter: str, width: int) -> None:
     """Find rows that are too short or too long, which pandas fills up or shifts without an error."""
     import pandas as pd
 
     last = frame.iloc[:, -1]
     if isinstance(frame.index, pd.RangeIndex) and not (last.isna() | (last.astype(str) == "")).any():
         return
-    for line, n_cells in _scan(file, delimiter):
-        if n_cells != width:
-            raise ValueError(
-                f"{path.name}, line {line}: a row must hold {width} cells like the first line; it holds {n_cells}. "
-                "Correct the line, or get the file again if it was cut off."
-            )
+    with closing(_cells(file, delimiter)) as rows:
+        for line, cells in rows:
+            if len(cells) != width:
+                raise ValueError(
+                    f"{path.name}, line {line}: a row must hold {width} cells like the first line; it holds "
+                    f"{len(cells)}. Correct the line, or get the file again if it was cut off."
+                )
