@@ -133,7 +133,7 @@ def test_parts_that_lie_in_folders(onepos, photos, fit):
 
 def test_an_official_layout(onepos, photos, fit, monkeypatch):
     """With the parts and the single positives of the published benchmark."""
-    import onepos.images.readers as readers
+    import onepos.bench.image_sets as readers
     from onepos.cli.inputs import read_rows
     from onepos.cli.options import RowOptions
 

@@ -3,6 +3,7 @@ import pytest
 import torch
 from PIL import Image
 
+from onepos.bench.image_sets import with_published_protocol
 from onepos.datasets import digit_scenes
 from onepos.datasets.scenes import as_images
 from onepos.images import (
@@ -15,7 +16,7 @@ from onepos.images import (
     read_image,
 )
 from onepos.images.networks import IMAGENET, UNIT
-from onepos.images.readers import ImageDataset, with_published_protocol
+from onepos.images.readers import ImageDataset
 from onepos.protocol import cole_split, draw_single_positive
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from onepos.bench.image_sets import IMAGE_SETS, image_cache, load_images, with_published_protocol
 from onepos.bench.study import PUBLISHED_DRAW, ImageSettings, Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.datasets.dataset import Labels
@@ -15,7 +16,7 @@ from onepos.datasets.scenes import as_images
 from onepos.images import ImageFiles, ImageTensors, pack_images
 from onepos.images.features import run_network
 from onepos.images.networks import BACKBONES, make_image_backbone
-from onepos.images.readers import IMAGE_SETS, ImageDataset, image_cache, load_images, with_published_protocol
+from onepos.images.readers import ImageDataset
 from onepos.protocol import draw_single_positive
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 

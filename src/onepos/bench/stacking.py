@@ -59,7 +59,7 @@ from onepos.training.task import Learner, Task
 # Layers that act on each number by itself and keep nothing, so that they take a further axis as they are.
 _ELEMENTWISE = (nn.Identity, nn.ReLU, nn.Tanh, nn.GELU, nn.SiLU, nn.Sigmoid, nn.LeakyReLU, nn.ELU, nn.Softplus)
 
-# More runs than this gain nothing (benchmarks/stacked.py): a CPU is then bound by memory, an accelerator is full.
+# More runs than this gain nothing (research/scripts/stacked.py): a CPU is then bound by memory, an accelerator is full.
 _LARGEST_STACK = {"cpu": 64, "cuda": 512}
 
 # Numbers looked up at once for the next batches: enough that looking up costs nothing, few enough to stay in the cache.

@@ -81,7 +81,7 @@ def read_image_rows(name: str, part: str, options: RowOptions, table: Table | No
 
 def _read_layout(layout: str, folder: str) -> ImageDataset:
     """With the split and the single positives of the published benchmark."""
-    import onepos.images.readers as readers
+    import onepos.bench.image_sets as readers
 
     read = {
         "voc": readers.read_voc,

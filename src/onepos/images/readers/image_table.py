@@ -41,7 +41,7 @@ def read_image_table(
             )
         Y, names = binarize(table.frame[label].fillna("").astype(str), separator)
         if check_files:
-            check_images(table.path.parent, paths, table.path.name, "line", table.line)
+            check_images(table.path.parent, paths, table.path.name, table.place)
         return ImageDataset(
             name=table.path.stem,
             root=os.fspath(table.path.parent),

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from onepos.bench.image_sets.lists import bad_line, check_counts, find_root, numbered_lines
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import bad_line, check_counts, check_images, find_root, numbered_lines
+from onepos.images.readers.listing import check_images
 from onepos.validation import suggest
 
 # fmt: off
@@ -53,7 +54,8 @@ def read_voc(root: str | os.PathLike[str], *, strict: bool = True, check_files: 
         if not names:
             raise ValueError(f"{lists} must list images with flag 1; the lists *_{ending}.txt have none. Check them.")
         if check_files:
-            check_images(folder, paths, f"{classes[0]}_{ending}.txt", "line", [lines[name] for name in names])
+            places = [lines[name] for name in names]
+            check_images(folder, paths, f"{classes[0]}_{ending}.txt", lambda row, at=places: f"line {at[row]}")
         parts[part] = paths, np.stack([flags[name] for name in names])
     if strict:
         check_counts("VOC 2012", folder, {part: len(paths) for part, (paths, _) in parts.items()}, EXPECTED, VARIANTS)

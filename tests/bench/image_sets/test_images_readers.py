@@ -8,16 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepos.images.readers import (
-    ImageDataset,
-    read_coco,
-    read_cub,
-    read_folders,
-    read_image_table,
-    read_nuswide,
-    read_voc,
-)
-from onepos.images.readers.listing import check_counts
+from onepos.bench.image_sets import read_coco, read_cub, read_nuswide, read_voc
+from onepos.bench.image_sets.lists import check_counts
+from onepos.images.readers import ImageDataset, read_folders, read_image_table
 
 
 def put_image(path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from onepos.images.readers import IMAGE_SETS, image_cache, load_images, read_voc_archive
+from onepos.bench.image_sets import IMAGE_SETS, image_cache, load_images, read_voc_archive
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_names(tmp_path, monkeypatch):
 
 @pytest.mark.real_data
 def test_small_voc_has_the_published_rows(real_file, tmp_path, monkeypatch):
-    from onepos.images.readers import with_published_protocol
+    from onepos.bench.image_sets import with_published_protocol
 
     monkeypatch.setenv("ONEPOS_CACHE", str(tmp_path))
     root = real_file("images/voc2012_128px.zip").parent.parent

@@ -1,4 +1,4 @@
-"""Images by the name of their data set, and the published split and draw of the image benchmarks."""
+"""The image benchmarks: their official layouts on disk, and the split and draw that published results share."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from onepos.bench.image_sets.coco import read_coco
+from onepos.bench.image_sets.cub import read_cub
+from onepos.bench.image_sets.nuswide import read_nuswide
+from onepos.bench.image_sets.voc import read_voc, read_voc_archive
 from onepos.datasets.loading import data_root
-from onepos.images.readers.coco import read_coco
-from onepos.images.readers.cub import read_cub
 from onepos.images.readers.image_dataset import ImageDataset
-from onepos.images.readers.nuswide import read_nuswide
-from onepos.images.readers.voc import read_voc, read_voc_archive
 from onepos.protocol import cole_split, draw_single_positive
 from onepos.validation import suggest
 
@@ -88,3 +88,16 @@ def with_published_protocol(data: ImageDataset) -> ImageDataset:
     parts = cole_split(len(official), _PUBLISHED_SEED)
     splits = {"train": official[parts.train], "val": official[parts.val], "test": data.splits["test"]}
     return replace(data, splits=splits, observed=observed)
+
+
+__all__ = [
+    "IMAGE_SETS",
+    "image_cache",
+    "load_images",
+    "read_coco",
+    "read_cub",
+    "read_nuswide",
+    "read_voc",
+    "read_voc_archive",
+    "with_published_protocol",
+]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from onepos.bench.image_sets.lists import bad_line, check_counts, numbered_lines
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import Part, bad_line, check_counts, check_images, numbered_lines
+from onepos.images.readers.listing import Part, check_images
 
 EXPECTED = {"train": 150000, "test": 60260}
 VARIANTS: dict[tuple[int, ...], str] = {
@@ -54,7 +55,7 @@ def read_nuswide(root: str | os.PathLike[str], *, strict: bool = True, check_fil
     names = names or [f"concept{column}" for column in range(n_labels)]
     if check_files:
         for part, (paths, _) in parts.items():
-            check_images(folder, paths, f"the {part} list", "entry", range(len(paths)))
+            check_images(folder, paths, f"the {part} list", lambda row: f"entry {row}")
     if strict:
         if n_labels != N_CLASSES:
             raise ValueError(

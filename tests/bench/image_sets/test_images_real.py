@@ -5,7 +5,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from onepos.images.readers import ImageDataset, read_cub, read_nuswide, read_voc, with_published_protocol
+from onepos.bench.image_sets import read_cub, read_nuswide, read_voc, with_published_protocol
+from onepos.images.readers import ImageDataset
 
 pytestmark = pytest.mark.real_data
 

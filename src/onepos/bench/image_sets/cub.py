@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from onepos.bench.image_sets.lists import bad_line, check_counts, find_root, numbered_lines
 from onepos.datasets.dataset import Labels
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import bad_line, check_counts, check_images, find_root, numbered_lines
+from onepos.images.readers.listing import check_images
 
 EXPECTED = {"train": 5994, "test": 5794}
 VARIANTS: dict[tuple[int, ...], str] = {(3000, 3033): "the older CUB-200 of 2010"}
@@ -34,7 +35,8 @@ def read_cub(root: str | os.PathLike[str], *, strict: bool = True, check_files: 
     in_train = _read_split(folder / "train_test_split.txt", images)
     paths = [f"images/{path}" for path in images.values()]
     if check_files:
-        check_images(folder, paths, "images.txt", "image", list(images))
+        numbers = list(images)
+        check_images(folder, paths, "images.txt", lambda row: f"image {numbers[row]}")
     Y = _read_labels(folder / "attributes" / "image_attribute_labels.txt", images, names)
     rows = {"train": np.flatnonzero(in_train), "test": np.flatnonzero(~in_train)}
     if strict:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from onepos.bench.image_sets.lists import check_counts, find_root
 from onepos.datasets.files import check_file, naming
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import Part, check_counts, check_images, find_root
+from onepos.images.readers.listing import Part, check_images
 
 EXPECTED = {"train": 82081, "test": 40137}
 VARIANTS: dict[tuple[int, ...], str] = {
@@ -51,7 +52,7 @@ def read_coco(root: str | os.PathLike[str], *, strict: bool = True, check_files:
         classes = of_part
         ids, parts[part] = _label(path, content, classes, images)
         if check_files:
-            check_images(folder, parts[part][0], path.name, "image", ids)
+            check_images(folder, parts[part][0], path.name, lambda row, ids=ids: f"image {ids[row]}")
     if strict:
         if len(classes) != N_CLASSES:
             raise ValueError(
