@@ -26,7 +26,7 @@ from onepos.methods.losses import binary_cross_entropy
 
 
 class LargeLoss(Method):
-    """LL-R, LL-Ct and LL-Cp.
+    """Large losses of unobserved labels are rejected (LL-R) or corrected (LL-Ct, LL-Cp): they may be missing labels.
 
     Entries that tie with the k-th largest loss share its fate, so more than k may be touched.
 

@@ -70,7 +70,7 @@ _TIES = 5.0
 
 
 class CRISPPlus(Method):
-    """Propensity likelihood of targets that are half drawn and half expected.
+    """Learns from observed labels and held-out predictions of them; class priors set the scale. The default.
 
     Nothing is tuned per data set. `setup` is most of the cost: it trains ten small models on four fifths of the rows
     each, whatever the network.
