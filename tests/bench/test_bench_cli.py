@@ -95,7 +95,7 @@ def test_failed_runs_are_listed_and_made_again(run, monkeypatch):
         raise RuntimeError("out of luck")
 
     with monkeypatch.context() as patch:
-        patch.setattr(runner, "make_task", fail)
+        patch.setattr(runner, "task_of", fail)
         code, out, _ = run("bench", "run", "tiny.toml", "--workers", 1, "--out", "here")
     assert code == 1
     assert "failed, 8 runs (digit-scenes, an," in out

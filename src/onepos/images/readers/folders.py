@@ -45,7 +45,7 @@ def _list_classes(root: Path, part: str) -> dict[str, list[str]]:
     folder = root / part
     stray = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and _is_image(entry.name))
     if stray:
-        raise ValueError(f"every image must be in the folder of its class; {folder / stray[0]} does not. Move it.")
+        raise ValueError(f"every image must be in the folder of its class; {folder / stray[0]} is not. Move it.")
     classes = {name: _list_images(root, folder / name) for name in _subfolders(folder)}
     if not classes:
         raise ValueError(f"{folder} must hold a folder per class; it holds none. Check the path.")
