@@ -99,7 +99,7 @@ def json_number(value: Any) -> float | None:
 
 
 def show_number(value: Any) -> str:
-    """A cell of a table."""
-    if isinstance(value, float):
-        return "unknown" if value != value else f"{value:.4f}"
-    return str(value)
+    """A cell of a table; None and NaN stand for what is unknown."""
+    if value is None or value != value:
+        return "unknown"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

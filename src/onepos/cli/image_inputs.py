@@ -18,7 +18,13 @@ LAYOUTS = ("voc", "coco", "nuswide", "cub")
 def cut_part(data: str) -> tuple[str, str]:
     """The name, and the part of its split behind it."""
     name, _, part = data.rpartition(":")
-    return (name, part) if part in PARTS and name and name not in LAYOUTS else (data, "")
+    if not name or name in LAYOUTS:
+        return data, ""
+    if part in PARTS:
+        return name, part
+    if Path(name).exists() and not Path(data).exists():
+        raise ValueError(f"the part after {name}: must be one of {', '.join(PARTS)}; it is '{part}'. Correct it.")
+    return data, ""
 
 
 def open_if_table(name: str, options: RowOptions) -> Table | None:

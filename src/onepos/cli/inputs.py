@@ -9,14 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.cli.image_inputs import (
-    PARTS,
-    cut_part,
-    is_of_images,
-    list_images,
-    open_if_table,
-    read_image_rows,
-)
+from onepos.cli.image_inputs import cut_part, is_of_images, list_images, open_if_table, read_image_rows
 
 if TYPE_CHECKING:
     from onepos.cli.options import DrawOptions, RowOptions
@@ -36,7 +29,6 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
     from onepos.datasets import load_dataset, read_dataset
 
     name, part = cut_part(data)
-    _check_part(data)
     table = open_if_table(name, options)
     if is_of_images(name, table, options.image):
         return read_image_rows(name, part, options, table)
@@ -53,15 +45,8 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
         is_file = Path(name).suffix != "" or Path(name).exists()
         dataset = read_dataset(name, **columns) if is_file else load_dataset(name, options.data_root)
     if options.label and not options.separator:
-        _hint_at_separator(dataset.label_names)
-        _hint_at_numbers(dataset.label_names, dataset.n_samples)
+        _warn_of_odd_labels(dataset.label_names, dataset.n_samples)
     return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
-
-
-def _check_part(data: str) -> None:
-    name, _, part = data.rpartition(":")
-    if name and part not in PARTS and Path(name).exists() and not Path(data).exists():
-        raise ValueError(f"the part after {name}: must be one of {', '.join(PARTS)}; it is '{part}'. Correct it.")
 
 
 def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
@@ -79,23 +64,14 @@ def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
     return shipped
 
 
-def _hint_at_separator(names: Sequence[str]) -> None:
-    """Warn where one label looks like a list of others."""
+def _warn_of_odd_labels(names: Sequence[str], n_rows: int) -> None:
+    """Warn where a label looks like a list of others, and where labels look like measurements, which seldom repeat."""
     known = set(names)
-    for separator in ";|,":
-        for name in names:
-            if separator in name and known.intersection(each.strip() for each in name.split(separator)):
-                warnings.warn(
-                    f"'{name}' is read as one label. If '{separator}' separates several labels, add --separator "
-                    f"'{separator}'.",
-                    UserWarning,
-                    stacklevel=2,
-                )
-                return
-
-
-def _hint_at_numbers(names: Sequence[str], n_rows: int) -> None:
-    """Warn where labels look like measurements, which hardly ever repeat."""
+    for name, mark in ((name, mark) for mark in ";|," for name in names if mark in name):
+        if known.intersection(each.strip() for each in name.split(mark)):
+            advice = f"If '{mark}' separates several labels, add --separator '{mark}'."
+            warnings.warn(f"'{name}' is read as one label. {advice}", UserWarning, stacklevel=2)
+            break
     numbers = [name for name in names if _is_fraction(name)]
     if 2 * len(numbers) > len(names) > n_rows / 4:
         warnings.warn(
@@ -132,14 +108,16 @@ def _column_options(name: str, options: RowOptions) -> dict[str, Any]:
     return {} if labels is None else {"labels": labels if kind == ".arff" else labels[0]}
 
 
-def observe(rows: Dataset | ImageDataset, options: DrawOptions, seed: int, positives: str) -> Any:
-    """The observed labels: as the data holds them, or by the draw of the options."""
+def observe(
+    rows: Dataset | ImageDataset, options: DrawOptions, seed: int, positives: str, save_to: Path | None = None
+) -> Any:
+    """The observed labels: as the data holds them, or by the draw of the options, which is written to `save_to`."""
     from onepos.datasets import load_draw, save_draw
     from onepos.protocol import draw_single_positive
     from onepos.validation import check_one_positive
 
     how, file = options.draw, options.draw_file
-    if options.save_draw is not None and how is None:
+    if save_to is not None and how is None:
         raise ValueError(
             "--save-draw writes the draw of --draw, which is missing. Add --draw uniform, or leave it out."
         )
@@ -149,8 +127,8 @@ def observe(rows: Dataset | ImageDataset, options: DrawOptions, seed: int, posit
         return load_draw(file, rows.Y)
     if how is not None:
         observed = draw_single_positive(rows.Y, seed, how=str(how))
-        if options.save_draw is not None:
-            save_draw(options.save_draw, observed, how=str(how), seed=seed)
+        if save_to is not None:
+            save_draw(save_to, observed, how=str(how), seed=seed)
         return observed
     if rows.observed is not None:
         return rows.observed
@@ -159,11 +137,8 @@ def observe(rows: Dataset | ImageDataset, options: DrawOptions, seed: int, posit
     return rows.Y
 
 
-def as_inputs(rows: Dataset | ImageDataset, model: SinglePositiveClassifier | None = None) -> Any:
-    """The features, with their names where the model needs them; the files of images.
-
-    The frame is a view of the features: nothing is copied.
-    """
+def as_inputs(rows: Dataset | ImageDataset, names: Sequence[str] | None = None) -> Any:
+    """The files of images, or the features; with `names`, those of the model, its columns in its order."""
     import numpy as np
     import pandas as pd
 
@@ -171,13 +146,10 @@ def as_inputs(rows: Dataset | ImageDataset, model: SinglePositiveClassifier | No
 
     if isinstance(rows, ImageDataset):
         return rows.files
-    wanted = None if model is None else getattr(model, "feature_names_in_", None)
-    if rows.feature_names is None or rows.is_sparse or (model is not None and wanted is None):
+    if names is None or rows.feature_names is None or rows.is_sparse:
         return rows.X
-    frame = pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names), copy=False)
-    if wanted is not None and set(wanted) <= set(frame.columns):
-        return frame[list(wanted)]  # by name, whatever the order and whatever else there is
-    return frame
+    frame = pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names), copy=False)  # a view of the features
+    return frame[list(names)] if set(names) <= set(frame.columns) else frame
 
 
 def spread_labels(rows: Dataset | ImageDataset, names: list[str]) -> Any:
@@ -208,7 +180,7 @@ def read_inputs(model: SinglePositiveClassifier, data: str, options: RowOptions)
         raise ValueError(f"the model takes rows of numbers; {name} is a folder. Name a table or a data set.")
     kind = Path(name.removesuffix(".gz")).suffix
     if kind in ("", ".arff", ".mat") or (part and kind == ".npz" and _holds_labels(name)):
-        return as_inputs(read_rows(data, options), model)
+        return as_inputs(read_rows(data, options), getattr(model, "feature_names_in_", None))
     import numpy as np
     import pandas as pd
 
@@ -247,40 +219,16 @@ def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
     return parsed
 
 
-def parse_threshold(text: str) -> float | str:
-    """A number, or a word that the estimator checks."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def parse_widths(text: str) -> tuple[int, ...]:
-    """Widths by commas: "256,128"."""
-    try:
-        widths = tuple(int(width) for width in text.split(",") if width.strip())
-    except ValueError:
-        widths = (0,)
-    if any(width < 1 for width in widths):
-        raise ValueError(f"--hidden takes whole widths by commas; got {text!r}. For example: --hidden 256,128")
-    return widths
-
-
-def check_folder(path: Path) -> None:
-    """Refuse, before any work, a file that cannot be written."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} must be a file, or not exist yet; it is a folder. Name a file in it.")
-    folder = path.resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise FileNotFoundError(f"{path} must lie in a folder that can be written to; {folder} is none. Make it first.")
-
-
-def check_output(out: Path | None, quiet: bool, as_json: bool) -> None:
-    """Refuse, before any work, a command whose result would be neither printed nor written."""
-    if out is not None:
-        check_folder(out)
-    elif quiet and not as_json:
-        raise ValueError("--quiet prints no table, so the result needs --out FILE or --json; add one of them.")
+def check_folder(*paths: Path | None) -> None:
+    """Refuse, before any work, a file that cannot be written; None stands for no file."""
+    for path in filter(None, paths):
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} must be a file, or not exist yet; it is a folder. Name a file in it.")
+        folder = path.resolve().parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise FileNotFoundError(
+                f"{path} must lie in a folder that can be written to; {folder} is none. Make it first."
+            )
 
 
 def check_model_folder(path: Path) -> None:
@@ -288,10 +236,9 @@ def check_model_folder(path: Path) -> None:
     place = path.resolve()
     nearest = next(folder for folder in (place, *place.parents) if folder.exists())
     if not nearest.is_dir():
-        raise NotADirectoryError(
-            f"{path} must be a folder, or not exist yet; {nearest} is a file. Name another with --out."
-        )
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise NotADirectoryError(
-            f"{path} must be a folder that can be written to; {nearest} is write-protected. Name another with --out."
-        )
+        wrong = f", or not exist yet; {nearest} is a file"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        wrong = f" that can be written to; {nearest} is write-protected"
+    else:
+        return
+    raise NotADirectoryError(f"{path} must be a folder{wrong}. Name another with --out.")
