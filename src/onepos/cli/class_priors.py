@@ -9,26 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from onepos.cli import options
 from onepos.cli.console import json_number, progress, show_json, show_number, show_table
 from onepos.cli.fitting import image_progress, make_classifier, train_model, without_skipped
 from onepos.cli.inputs import as_inputs, check_folder, observe, read_rows
-from onepos.cli.options import (
-    DataArgument,
-    Device,
-    DrawOptions,
-    Epochs,
-    Estimator,
-    ImageOptions,
-    Json,
-    Method,
-    NetworkOptions,
-    Positives,
-    Quiet,
-    RowOptions,
-    Seed,
-    TrainOptions,
-    grouped,
-)
+from onepos.cli.options import Estimator
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
@@ -37,15 +22,15 @@ if TYPE_CHECKING:
     from onepos.priors import PriorEstimate
 
 
-@grouped
+@options.grouped
 def priors(
-    data: DataArgument,
-    row_options: RowOptions,
-    image_options: ImageOptions,
-    draw_options: DrawOptions,
-    network_options: NetworkOptions,
-    method: Method = "crisp",
-    epochs: Epochs = None,
+    data: options.DataArgument,
+    row_options: options.RowOptions,
+    image_options: options.ImageOptions,
+    draw_options: options.DrawOptions,
+    network_options: options.NetworkOptions,
+    method: options.Method = "crisp",
+    epochs: options.Epochs = None,
     estimator: Annotated[
         Estimator,
         Option(
@@ -60,12 +45,12 @@ def priors(
         float | None, Option(help="Probability with which an interval may miss, by default 0.01; for bbe.")
     ] = None,
     tau: Annotated[float | None, Option(help="Weight of the confidence term, by default 0.01; for bbe.")] = None,
-    positives: Positives = None,
-    device: Device = None,
-    seed: Seed = 0,
+    positives: options.Positives = None,
+    device: options.Device = None,
+    seed: options.Seed = 0,
     out: Annotated[Path | None, Option(help="Also write the table here (CSV).")] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Estimate how common each label really is, with intervals, from one observed label per row."""
     check_folder(out)
@@ -79,7 +64,7 @@ def priors(
 
     from onepos.priors import estimate_priors
 
-    chosen = TrainOptions(epochs=epochs, positives=positives, device=device).parameters()
+    chosen = options.TrainOptions(epochs=epochs, positives=positives, device=device).parameters()
     model = make_classifier(rows, method, network_options, image_options, **chosen, random_state=seed)
     score = _held_out_scores if estimator == Estimator.bracket else _trained_scores
     scores, observed = score(model, rows, observed, quiet)
@@ -107,8 +92,8 @@ def priors(
 
 def _refuse_unused(settings: dict[str, float], estimator: Estimator) -> None:
     """Before the training: an option that the estimator does not use."""
-    bbe, bracket = Estimator.bbe, Estimator.bracket
-    unused, other = ({"cardinality"}, bracket) if estimator == bbe else ({"delta", "tau"}, bbe)
+    is_bbe = estimator == Estimator.bbe
+    unused, other = ({"cardinality"}, Estimator.bracket) if is_bbe else ({"delta", "tau"}, Estimator.bbe)
     for name in settings.keys() & unused:
         raise ValueError(f"--{name} is not for --estimator {estimator}. Leave it out or add --estimator {other}.")
 
@@ -141,7 +126,7 @@ def _trained_scores(
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # features of images are needed twice
         if model.kind == "images":
             model.set_params(cache=model.get_params()["cache"] or folder)
-        train_model(model, rows, observed, None, None, quiet)
+        train_model(model, rows, observed, quiet)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # skipped images were named before
             logits = model.decision_function(as_inputs(rows, getattr(model, "feature_names_in_", None)))

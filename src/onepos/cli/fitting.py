@@ -43,9 +43,9 @@ def train_model(
     model: SinglePositiveClassifier,
     rows: Dataset | ImageDataset,
     observed: Any,
-    held_out: Dataset | ImageDataset | None,
-    checkpoint: Path | None,
     quiet: bool,
+    held_out: Dataset | ImageDataset | None = None,
+    checkpoint: Path | None = None,
 ) -> None:
     """Fit a classifier to rows and their observed labels."""
     import pandas as pd

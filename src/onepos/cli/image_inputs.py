@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PARTS = ("train", "val", "test")
 LAYOUTS = ("voc", "coco", "nuswide", "cub")
-"""Data sets with an official layout on disk, named as `voc:FOLDER`."""
+"""Data sets with an official layout on disk, named as `voc:FOLDER`; `onepos.images.readers` has read_voc and so on."""
 
 
 def cut_part(data: str) -> tuple[str, str]:
@@ -58,17 +58,17 @@ def _find_image_column(table: Table | None, image: str | None) -> str | None:
 
 def read_image_rows(name: str, part: str, options: RowOptions, table: Table | None) -> ImageDataset:
     """Labelled images, all or one part of the split they bring, or of a seeded one."""
+    import onepos.images.readers as readers
+    from onepos.protocol import train_val_test_split
+
     layout, _, folder = name.partition(":")
-    if layout in LAYOUTS and folder:
-        images = _read_layout(layout, folder)
+    if layout in LAYOUTS and folder:  # with the split and the single positives of the published benchmark
+        images = readers.with_published_protocol(getattr(readers, f"read_{layout}")(folder))
     elif Path(name).is_dir():
-        from onepos.images.readers import read_folders
-
-        images = read_folders(name)
+        images = readers.read_folders(name)
     elif table is not None and (image := _find_image_column(table, options.image)) is not None:
-        from onepos.images.readers import read_image_table
-
-        images = read_image_table(table, image=image, label=options.label or "label", separator=options.separator)
+        label, separator = options.label or "label", options.separator
+        images = readers.read_image_table(table, image=image, label=label, separator=separator)
     else:
         raise ValueError(
             f"labelled images come as a folder per class or a table of paths and labels; {name} is one image. "
@@ -76,26 +76,10 @@ def read_image_rows(name: str, part: str, options: RowOptions, table: Table | No
         )
     if not part:
         return images
-    if images.splits is None:
-        from onepos.protocol import train_val_test_split
-
-        return images.take(train_val_test_split(images.Y, options.split_seed)._asdict()[part])
-    if part not in images.splits:
-        raise ValueError(f"{name} has the parts {', '.join(images.splits)}; there is no {part}. Name one of them.")
-    return images.take(images.splits[part])
-
-
-def _read_layout(layout: str, folder: str) -> ImageDataset:
-    """With the split and the single positives of the published benchmark."""
-    import onepos.images.readers as readers
-
-    read = {
-        "voc": readers.read_voc,
-        "coco": readers.read_coco,
-        "nuswide": readers.read_nuswide,
-        "cub": readers.read_cub,
-    }
-    return readers.with_published_protocol(read[layout](folder))
+    parts = images.splits or train_val_test_split(images.Y, options.split_seed)._asdict()
+    if part not in parts:
+        raise ValueError(f"{name} has the parts {', '.join(parts)}; there is no {part}. Name one of them.")
+    return images.take(parts[part])
 
 
 def list_images(name: str, part: str, options: RowOptions) -> list[str]:

@@ -91,11 +91,10 @@ def _is_fraction(text: str) -> bool:
 
 def _column_options(name: str, options: RowOptions) -> dict[str, Any]:
     """The options about columns as the reader of this kind of file takes them."""
-    given = {key: getattr(options, key) for key in ("label", "separator", "label_columns", "drop")}
-    columns: dict[str, Any] = {key: value for key, value in given.items() if value}
-    for key in ("label_columns", "drop"):
-        if key in columns:
-            columns[key] = columns[key].split(",")
+    known = ("label", "separator", "label_columns", "drop")
+    columns: dict[str, Any] = {key: value for key in known if (value := getattr(options, key))}
+    for key in columns.keys() & {"label_columns", "drop"}:
+        columns[key] = columns[key].split(",")
     kind = Path(name.removesuffix(".gz")).suffix
     if kind not in (".arff", ".mat"):
         return columns
@@ -178,15 +177,14 @@ def read_inputs(model: SinglePositiveClassifier, data: str, options: RowOptions)
         return list_images(name, part, options)
     if Path(name).is_dir():
         raise ValueError(f"the model takes rows of numbers; {name} is a folder. Name a table or a data set.")
-    kind = Path(name.removesuffix(".gz")).suffix
+    kind, names = Path(name.removesuffix(".gz")).suffix, getattr(model, "feature_names_in_", None)
     if kind in ("", ".arff", ".mat") or (part and kind == ".npz" and _holds_labels(name)):
-        return as_inputs(read_rows(data, options), getattr(model, "feature_names_in_", None))
+        return as_inputs(read_rows(data, options), names)
     import numpy as np
     import pandas as pd
 
     from onepos.protocol import train_val_test_split
 
-    names = getattr(model, "feature_names_in_", None)
     drop = options.drop.split(",") if options.drop else None
     X, found = read_features(name, columns=None if names is None else list(names), drop=drop)
     if part:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
+from onepos.cli import options
 from onepos.cli.console import progress, show_json, show_number, show_table
 from onepos.cli.fitting import image_progress, make_classifier, show_fit, summarize_fit, train_model, without_skipped
 from onepos.cli.inputs import (
@@ -22,21 +23,6 @@ from onepos.cli.inputs import (
     read_rows,
     spread_labels,
 )
-from onepos.cli.options import (
-    DataArgument,
-    DrawOptions,
-    ImageOptions,
-    InputOptions,
-    Json,
-    Method,
-    ModelArgument,
-    NetworkOptions,
-    Quiet,
-    RowOptions,
-    Seed,
-    TrainOptions,
-    grouped,
-)
 
 if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier
@@ -44,9 +30,9 @@ if TYPE_CHECKING:
 
 def demo(
     out: Annotated[Path, Option(help="The report page.")] = Path("demo-report.html"),
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train CRISP, CRISP+, a lower and an upper reference on generated images of digits; write a report page."""
     import torch
@@ -72,18 +58,18 @@ def demo(
         print(f"\nreport: {out}")
 
 
-@grouped
+@options.grouped
 def fit(
-    data: DataArgument,
-    row_options: RowOptions,
-    draw_options: DrawOptions,
-    train_options: TrainOptions,
-    image_options: ImageOptions,
-    network_options: NetworkOptions,
+    data: options.DataArgument,
+    row_options: options.RowOptions,
+    draw_options: options.DrawOptions,
+    train_options: options.TrainOptions,
+    image_options: options.ImageOptions,
+    network_options: options.NetworkOptions,
     out: Annotated[Path, Option(help="The model folder.")] = Path("onepos-model"),
     report: Annotated[Path | None, Option(help="Also write a report page (HTML) to this file.")] = None,
     save_draw: Annotated[Path | None, Option(help="Write the draw to this file.")] = None,
-    method: Method = "crisp-plus",
+    method: options.Method = "crisp-plus",
     parameters: Annotated[
         list[str] | None, Option("--set", metavar="NAME=VALUE", help="A parameter of the method; repeatable.")
     ] = None,
@@ -94,12 +80,12 @@ def fit(
     fine_tune: Annotated[
         bool, Option("--fine-tune", help="Images: train the whole network, not only its last layer; slow on a CPU.")
     ] = False,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     checkpoint: Annotated[
         Path | None, Option(help="A file written after each epoch; the same command continues from it.")
     ] = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train a model from rows with one observed label each and write it to a folder."""
     started = time.perf_counter()
@@ -122,7 +108,7 @@ def fit(
     model = make_classifier(rows, made, network_options, image_options, fine_tune, random_state=seed)
     known = model.get_params(deep=False)  # a recipe for images may name what rows do not have
     model.set_params(**{name: value for name, value in (chosen.plan | settings).items() if name in known})
-    train_model(model, rows, observed, held_out, checkpoint, quiet)
+    train_model(model, rows, observed, quiet, held_out, checkpoint)
     model.save(out)
     summary = summarize_fit(model, method, without_skipped(observed, model), time.perf_counter() - started)
     if report is not None:
@@ -148,19 +134,19 @@ def fit(
         show_fit(model, summary, out, report)
 
 
-@grouped
+@options.grouped
 def predict(
-    model: ModelArgument,
+    model: options.ModelArgument,
     data: Annotated[
         str,
         Argument(
             metavar="DATA", help="As for `onepos fit`, without labels; a folder of images may have any structure."
         ),
     ],
-    input_options: InputOptions,
-    image_options: ImageOptions,
+    input_options: options.InputOptions,
+    image_options: options.ImageOptions,
     out: Annotated[Path, Option(help="The table to write (.csv or .csv.gz).")] = Path("predictions.csv"),
-    quiet: Quiet = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write the probability of every label for every row, and the set of predicted labels."""
     import pandas as pd
@@ -171,7 +157,7 @@ def predict(
     if not out.name.lower().endswith((".csv", ".csv.gz")):
         raise ValueError(f"--out must end in .csv or .csv.gz, the formats that are written; it is {out}. Rename it.")
     fitted = _load(model, image_options)
-    X = read_inputs(fitted, data, RowOptions(**vars(input_options)))
+    X = read_inputs(fitted, data, options.RowOptions(**vars(input_options)))
     probability = _predict(fitted, X, quiet)
     names = [str(name) for name in fitted.classes_]
     what, index = ("row", "row") if fitted.kind == "rows" else ("image", "file")
@@ -197,14 +183,14 @@ def predict(
         )
 
 
-@grouped
+@options.grouped
 def evaluate(
-    model: ModelArgument,
-    data: DataArgument,
-    row_options: RowOptions,
-    image_options: ImageOptions,
+    model: options.ModelArgument,
+    data: options.DataArgument,
+    row_options: options.RowOptions,
+    image_options: options.ImageOptions,
     per_label: Annotated[bool, Option("--per-label", help="Also print the scores of each label.")] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Score a model on fully labelled rows."""
     import onepos.metrics as metrics
@@ -239,7 +225,7 @@ def evaluate(
         show_table(["label", *table.columns], [[show_number(v) for v in row] for row in table.itertuples()])
 
 
-def _load(folder: Path, images: ImageOptions) -> SinglePositiveClassifier:
+def _load(folder: Path, images: options.ImageOptions) -> SinglePositiveClassifier:
     from onepos.estimator import SinglePositiveClassifier
 
     fitted = SinglePositiveClassifier.load(folder)
