@@ -212,15 +212,14 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         choices = {"scale": ("standard", "none"), "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                listed = " or ".join(repr(value) for value in allowed)
-                raise ValueError(f"{name} must be {listed}; got {getattr(self, name)!r}.")
-        for name in ("epochs", "batch_size"):
-            self._check_whole(name, 1)
+                raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
+        self._check_whole("epochs", 1)
+        self._check_whole("batch_size", 1)
         is_number = isinstance(self.threshold, int | float | np.number)
         if not (0 <= self.threshold <= 1 if is_number else self.threshold == "prior"):  # type: ignore[operator]
             raise ValueError(f"threshold must be a number from 0 to 1 or 'prior'; got {self.threshold!r}.")
-        for name in ("lr", "weight_decay"):
-            self._check_not_negative(name)
+        self._check_not_negative("lr")
+        self._check_not_negative("weight_decay")
         widths = self.hidden if isinstance(self.hidden, Sequence) and not isinstance(self.hidden, str) else (None,)
         if not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
             raise ValueError(f"hidden must be whole widths of at least 1, such as (256, 128); got {self.hidden!r}.")
@@ -275,9 +274,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         """Logits of rows as the network takes them, but for the scaling."""
         # In double precision the logits of a row do not depend on which rows are beside it in the batch.
         network = copy.deepcopy(self.network_).double().eval()
-        samples = as_samples(rows, self.scaling_, torch.float64)
-        logits: FloatArray = run_in_steps(network, samples, torch.device("cpu")).numpy()
-        return logits
+        return np.asarray(run_in_steps(network, as_samples(rows, self.scaling_, torch.float64), torch.device("cpu")))
 
     def _facts(self) -> dict[str, Any]:
         """What a model folder keeps of this kind of model alone."""
@@ -319,10 +316,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
 def as_probability(logits: FloatArray) -> FloatArray:
     """The sigmoid, strictly inside (0, 1); NaN stays NaN."""
     limits = np.finfo(np.float64)
-    probability: FloatArray = (
-        torch.as_tensor(logits).sigmoid().clamp(float(limits.tiny), 1 - float(limits.epsneg)).numpy()
-    )
-    return probability
+    clamped = torch.as_tensor(logits).sigmoid().clamp(float(limits.tiny), 1 - float(limits.epsneg))
+    return np.asarray(clamped)
 
 
 def as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:

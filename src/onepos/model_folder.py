@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from onepos import __version__
+import onepos
 from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.methods.base import Method
@@ -26,10 +25,7 @@ if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier
 
 FORMAT = 1
-_CLASSES = {
-    "rows": ("onepos.estimator", "SinglePositiveClassifier"),
-    "images": ("onepos.images.classifier", "SinglePositiveImageClassifier"),
-}
+_CLASSES = {"rows": "SinglePositiveClassifier", "images": "SinglePositiveImageClassifier"}
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
 
 
@@ -49,7 +45,7 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
     weights = save(tensors)
     facts = {
         "format": FORMAT,
-        "onepos": __version__,
+        "onepos": onepos.__version__,
         "kind": model.kind,
         "sha256": hashlib.sha256(weights).hexdigest(),
         "parameters": _parameters(model),
@@ -82,8 +78,7 @@ def load_model(
     tensors = _read_weights(folder, str(facts["sha256"]))
     try:
         if facts["kind"] != cls.kind:
-            module, name = _CLASSES[facts["kind"]]
-            cls = getattr(import_module(module), name)
+            cls = getattr(onepos, _CLASSES[facts["kind"]])
         return _rebuild(cls, facts, tensors, network, method)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(
