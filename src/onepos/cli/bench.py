@@ -29,10 +29,7 @@ FolderArgument = Annotated[Path, Argument(metavar="FOLDER", help="The folder giv
 @bench_app.command("run")
 def bench_run(
     study: Annotated[
-        str,
-        Argument(
-            metavar="STUDY", help="A study file (.toml), or the name of one that ships with onepos: smoke, fair, …"
-        ),
+        str, Argument(metavar="STUDY", help="A study file (.toml), or the name of one in onepos: smoke, fair, …")
     ],
     out: Annotated[Path | None, Option(help="Folder of the results [default: results/NAME].")] = None,
     workers: Annotated[
@@ -58,7 +55,7 @@ def bench_run(
     name, studies = read_studies(study, labels=labels, seed=seed)
     only = data.split(",") if data else None
     n_workers = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
-    any_failed = False
+    n_failed = 0
     chosen = {
         folder: only if only is None or len(studies) == 1 else [each for each in only if each in plan.datasets]
         for folder, plan in studies.items()
@@ -74,11 +71,11 @@ def bench_run(
             status = run_study(plan, store, device=device, workers=n_workers, only=chosen[folder], on_progress=show)
         if not quiet:
             _show_status(store, plan.runs(), as_json)
+        n_failed += status.failed
         if status.failed:
-            any_failed = True
             of_all = f"{status.failed} of {len(plan.runs())} runs failed"
             complain(f"{of_all}. See why: onepos bench status {store.folder}")
-    if any_failed:
+    if n_failed:
         raise Exit(1)
 
 

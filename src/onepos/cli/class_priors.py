@@ -38,9 +38,7 @@ def priors(
             "held-out probabilities and needs no --method, --epochs or, for rows, --network."
         ),
     ] = Estimator.bbe,
-    cardinality: Annotated[
-        float | None, Option(help="Mean number of labels per row, where it is known; for bracket.")
-    ] = None,
+    cardinality: Annotated[float | None, Option(help="Mean number of labels per row, if known; for bracket.")] = None,
     delta: Annotated[
         float | None, Option(help="Probability with which an interval may miss, by default 0.01; for bbe.")
     ] = None,

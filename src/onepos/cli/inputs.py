@@ -1,4 +1,4 @@
-"""What the user typed → what the library takes: data by name or file, observed labels, parameters."""
+"""What the user typed → what the library takes: data by name, file or folder, observed labels, parameters."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.cli.image_inputs import cut_part, is_of_images, list_images, open_if_table, read_image_rows
-
 if TYPE_CHECKING:
     from onepos.cli.options import DrawOptions, RowOptions
     from onepos.datasets import Dataset
+    from onepos.datasets.table import Table
     from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
+
+_PARTS = ("train", "val", "test")
+_LAYOUTS = ("voc:", "coco:", "nuswide:", "cub:")
+"""Data sets with an official layout on disk, named as `voc:FOLDER`; `onepos.images.readers` has read_voc and so on."""
 
 
 def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = None) -> Dataset | ImageDataset:
@@ -28,10 +31,10 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
     """
     from onepos.datasets import load_dataset, read_dataset
 
-    name, part = cut_part(data)
-    table = open_if_table(name, options)
-    if is_of_images(name, table, options.image):
-        return read_image_rows(name, part, options, table)
+    name, part = _cut_part(data)
+    table = _open_if_table(name, options)
+    if _is_of_images(name, table, options.image):
+        return _read_image_rows(name, part, options, table)
     if options.image is not None:
         raise ValueError(
             f"--image names a column of paths in a table (.csv, .tsv, .parquet); {name} is none. Leave it out."
@@ -47,6 +50,72 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
     if options.label and not options.separator:
         _warn_of_odd_labels(dataset.label_names, dataset.n_samples)
     return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
+
+
+def _cut_part(data: str) -> tuple[str, str]:
+    """The name, and the part of its split behind it."""
+    name, _, part = data.rpartition(":")
+    if not name or f"{name}:" in _LAYOUTS:
+        return data, ""
+    if part in _PARTS:
+        return name, part
+    if Path(name).exists() and not Path(data).exists():
+        raise ValueError(f"the part after {name}: must be one of {', '.join(_PARTS)}; it is '{part}'. Correct it.")
+    return data, ""
+
+
+def _open_if_table(name: str, options: RowOptions) -> Table | None:
+    """The table of this name, which is opened once; None where this names no table."""
+    from onepos.datasets.table import TABLE_SUFFIXES, open_table
+
+    if not name.lower().endswith(TABLE_SUFFIXES) or Path(name).is_dir():
+        return None
+    label = options.label or (None if options.label_columns else "label")
+    return open_table(name, text=(options.image, label))
+
+
+def _is_of_images(name: str, table: Table | None, image: str | None) -> bool:
+    """Whether this names images: a folder, an official layout, an image, or a table with a column of paths."""
+    from onepos.images.readers.folders import SUFFIXES
+
+    is_listed = name.startswith(_LAYOUTS) or name.lower().endswith(SUFFIXES)
+    return is_listed or Path(name).is_dir() or _find_image_column(table, image) is not None
+
+
+def _find_image_column(table: Table | None, image: str | None) -> str | None:
+    """The given column, or `path` where its first cell is the path of an image."""
+    from onepos.images.readers.folders import SUFFIXES
+
+    if table is None or image is not None:
+        return None if table is None else image
+    first = str(table.frame["path"].iloc[0]) if "path" in table.frame.columns else ""
+    return "path" if first.strip().lower().endswith(SUFFIXES) else None
+
+
+def _read_image_rows(name: str, part: str, options: RowOptions, table: Table | None) -> ImageDataset:
+    """Labelled images, all or one part of the split they bring, or of a seeded one."""
+    import onepos.images.readers as readers
+    from onepos.protocol import train_val_test_split
+
+    if name.startswith(_LAYOUTS):  # with the split and the single positives of the published benchmark
+        layout, _, folder = name.partition(":")
+        images = readers.with_published_protocol(getattr(readers, f"read_{layout}")(folder))
+    elif Path(name).is_dir():
+        images = readers.read_folders(name)
+    elif table is not None and (image := _find_image_column(table, options.image)) is not None:
+        label, separator = options.label or "label", options.separator
+        images = readers.read_image_table(table, image=image, label=label, separator=separator)
+    else:
+        raise ValueError(
+            f"labelled images come as a folder per class or a table of paths and labels; {name} is one image. "
+            "Name the folder above the folders of the classes."
+        )
+    if not part:
+        return images
+    parts = images.splits or train_val_test_split(images.Y, options.split_seed)._asdict()
+    if part not in parts:
+        raise ValueError(f"{name} has the parts {', '.join(parts)}; there is no {part}. Name one of them.")
+    return images.take(parts[part])
 
 
 def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
@@ -69,8 +138,8 @@ def _warn_of_odd_labels(names: Sequence[str], n_rows: int) -> None:
     known = set(names)
     for name, mark in ((name, mark) for mark in ";|," for name in names if mark in name):
         if known.intersection(each.strip() for each in name.split(mark)):
-            advice = f"If '{mark}' separates several labels, add --separator '{mark}'."
-            warnings.warn(f"'{name}' is read as one label. {advice}", UserWarning, stacklevel=2)
+            remedy = f"If '{mark}' separates several labels, add --separator '{mark}'."
+            warnings.warn(f"'{name}' is read as one label. {remedy}", UserWarning, stacklevel=2)
             break
     numbers = [name for name in names if _is_fraction(name)]
     if 2 * len(numbers) > len(names) > n_rows / 4:
@@ -172,9 +241,9 @@ def read_inputs(model: SinglePositiveClassifier, data: str, options: RowOptions)
     """What to predict: the model's own columns of a table, the features of a data set, or files of images."""
     from onepos.datasets import read_features
 
-    name, part = cut_part(data)
+    name, part = _cut_part(data)
     if model.kind == "images":
-        return list_images(name, part, options)
+        return _list_images(name, part, options)
     if Path(name).is_dir():
         raise ValueError(f"the model takes rows of numbers; {name} is a folder. Name a table or a data set.")
     kind, names = Path(name.removesuffix(".gz")).suffix, getattr(model, "feature_names_in_", None)
@@ -190,6 +259,34 @@ def read_inputs(model: SinglePositiveClassifier, data: str, options: RowOptions)
     if part:
         X = X[train_val_test_split(np.ones((X.shape[0], 1)), options.split_seed)._asdict()[part]]
     return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
+
+
+def _list_images(name: str, part: str, options: RowOptions) -> list[str]:
+    """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
+    from onepos.images.readers.folders import SUFFIXES
+
+    table = _open_if_table(name, options)
+    if part or name.startswith(_LAYOUTS):
+        return _read_image_rows(name, part, options, table).files
+    if Path(name).is_dir():
+        found = sorted(path for path in Path(name).rglob("*") if path.name.lower().endswith(SUFFIXES))
+        seen = [path for path in found if not any(step.startswith(".") for step in path.relative_to(name).parts)]
+        if not seen:
+            raise ValueError(f"{name} must hold images ({', '.join(SUFFIXES)}); it holds none. Check the path.")
+        return [str(path) for path in seen]
+    if name.lower().endswith(SUFFIXES):
+        return [name]
+    column = _find_image_column(table, options.image)
+    if table is None or column is None:
+        raise ValueError(
+            f"this model takes images: name a folder, an image, or a table with a column of paths (--image); {name} "
+            "is none of these."
+        )
+    table.check_columns([column])
+    paths = [str(path).strip().replace("\\", "/") for path in table.frame[column].fillna("")]
+    if "" in paths:
+        raise ValueError(f"{name} must hold a path in each row; row {paths.index('')} holds none. Correct the table.")
+    return [str(Path(name).parent / path) for path in paths]
 
 
 def _holds_labels(name: str) -> bool:

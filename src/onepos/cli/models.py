@@ -138,10 +138,7 @@ def fit(
 def predict(
     model: options.ModelArgument,
     data: Annotated[
-        str,
-        Argument(
-            metavar="DATA", help="As for `onepos fit`, without labels; a folder of images may have any structure."
-        ),
+        str, Argument(metavar="DATA", help="As for `onepos fit`, without labels; a folder of images may have any form.")
     ],
     input_options: options.InputOptions,
     image_options: options.ImageOptions,

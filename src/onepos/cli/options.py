@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -16,22 +16,10 @@ from typing import Annotated, Any, get_type_hints
 
 from typer import Argument, Option
 
-
-class Draw(StrEnum):
-    """How to hide all but one positive label of each row."""
-
-    uniform = "uniform"
-    frequency = "frequency"
-    cole = "cole"
-
-
-class Estimator(StrEnum):
-    """How class priors are estimated; the names of `onepos.priors.ESTIMATORS`, which would import torch."""
-
-    bbe = "bbe"
-    bracket = "bracket"
-
-
+Draw = StrEnum("Draw", ["uniform", "frequency", "cole"])
+"""How to hide all but one positive label of each row."""
+Estimator = StrEnum("Estimator", ["bbe", "bracket"])
+"""How class priors are estimated; the names of `onepos.priors.ESTIMATORS`, which would import torch."""
 DataArgument = Annotated[
     str,
     Argument(
@@ -43,10 +31,7 @@ DataArgument = Annotated[
     ),
 ]
 ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="A folder written by `onepos fit`.")]
-Image = Annotated[str | None, Option(help="The column that holds paths of images [default: path, if it holds some].")]
-Drop = Annotated[str | None, Option(help="Columns that are not features, separated by commas; or a pattern.")]
 DataRoot = Annotated[Path | None, Option(help="Folder of the data sets [default: $ONEPOS_DATA or ~/.cache/onepos].")]
-SplitSeed = Annotated[int, Option(help="Seed of the split behind :train, :val and :test.")]
 Method = Annotated[str, Option(help="The training method; `onepos list methods` shows all.")]
 Epochs = Annotated[int | None, Option(min=1, help="Passes over the training rows [default: 20].")]
 Positives = Annotated[
@@ -65,25 +50,21 @@ Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 class InputOptions:
     """Which columns hold the inputs of a fitted model, and which part of the data is meant."""
 
-    image: Image = None
-    drop: Drop = None
-    split_seed: SplitSeed = 0
+    image: Annotated[str | None, Option(help="The column of paths of images [default: path, if it holds some].")] = None
+    drop: Annotated[str | None, Option(help="Columns that are not features, by commas; or a pattern.")] = None
+    split_seed: Annotated[int, Option(help="Seed of the split behind :train, :val and :test.")] = 0
     data_root: DataRoot = None
 
 
 @dataclass(frozen=True)
-class RowOptions:
+class RowOptions(InputOptions):
     """Which columns hold labels and inputs, and which part of the data is meant."""
 
     label: Annotated[str | None, Option(help="The column that holds the label.")] = None
     separator: Annotated[str | None, Option(help="The text between several labels of one cell, such as ';'.")] = None
-    label_columns: Annotated[
-        str | None, Option(help="0/1 label columns, separated by commas, or a pattern such as 'tag_*'.")
-    ] = None
-    image: Image = None
-    drop: Drop = None
-    split_seed: SplitSeed = 0
-    data_root: DataRoot = None
+    label_columns: Annotated[str | None, Option(help="0/1 label columns, by commas, or a pattern such as 'tag_*'.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
@@ -186,10 +167,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         kind = hints[name]
         if is_dataclass(kind):
             groups[name] = kind
-            kinds = get_type_hints(kind, include_extras=True)
+            own_first = kind.__annotations__ | get_type_hints(kind, include_extras=True)
             parameters += [
-                inspect.Parameter(each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=kinds[each.name])
-                for each in fields(kind)
+                inspect.Parameter(option, parameter.KEYWORD_ONLY, default=getattr(kind, option), annotation=hint)
+                for option, hint in own_first.items()
             ]
         else:
             parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=kind))
@@ -197,7 +178,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            given[name] = group(**{option: given.pop(option) for option in get_type_hints(group)})
         command(**given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
