@@ -40,7 +40,6 @@ app.add_typer(list_app, name="list")
 
 @app.callback(invoke_without_command=True)
 def _root(
-    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -77,7 +77,6 @@ def list_methods(as_json: Json = False) -> None:
     """The methods, what they need, and their parameters."""
     from onepos.methods import METHODS
 
-    made = {name: factory() for name, factory in METHODS.items()}
     rows = [
         [
             name,
@@ -86,7 +85,7 @@ def list_methods(as_json: Json = False) -> None:
             ", ".join(f"{key}={value}" for key, value in method.get_params().items()) or "–",
             (type(method).__doc__ or "").split("\n")[0],
         ]
-        for name, method in made.items()
+        for name, method in ((name, factory()) for name, factory in METHODS.items())
     ]
     _list(["name", "needs", "privileged", "parameters", "about"], rows, as_json)
 

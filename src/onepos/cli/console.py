@@ -24,13 +24,12 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str 
             table.add_row(*row)
         Console().print(table)
         return
-    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
     if title:
         print(title)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    aligned = [f">{width}" if _is_numeric(rows, k) else f"<{width}" for k, width in enumerate(widths)]
     for row in [header, *rows]:
-        sized = enumerate(zip(row, widths, strict=True))
-        cells = [cell.rjust(w) if _is_numeric(rows, k) else cell.ljust(w) for k, (cell, w) in sized]
-        print("  ".join(cells).rstrip())
+        print("  ".join(map(format, row, aligned)).rstrip())
 
 
 def _is_numeric(rows: Sequence[Sequence[str]], column: int) -> bool:

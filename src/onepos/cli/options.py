@@ -149,13 +149,10 @@ class TrainOptions:
 
 
 def _parse_widths(text: str) -> tuple[int, ...]:
-    try:
-        widths = tuple(int(width) for width in text.split(",") if width.strip())
-    except ValueError:
-        widths = (0,)
-    if any(width < 1 for width in widths):
+    widths = [width.strip() for width in text.split(",") if width.strip()]
+    if not all(width.isdecimal() and int(width) > 0 for width in widths):
         raise ValueError(f"--hidden takes whole widths by commas; got {text!r}. For example: --hidden 256,128")
-    return widths
+    return tuple(map(int, widths))
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
