@@ -13,6 +13,7 @@ from torch import nn
 
 from onepos.cli.console import progress
 from onepos.images.networks import BACKBONES, LITE, ImageBackbone
+from onepos.images.readers import read_folders
 
 LABELS = ("beach", "cat", "dog")
 
@@ -138,7 +139,7 @@ def test_an_official_layout(onepos, photos, fit, monkeypatch):
     from onepos.cli.options import RowOptions
 
     assert fit("photos", "--out", "model")[0] == 0
-    images = readers.read_folders(photos / "photos")
+    images = read_folders(photos / "photos")
     parts = {"train": np.arange(0, 36, 2), "test": np.arange(1, 36, 2)}
     more = {"splits": parts, "observed": None}
     monkeypatch.setattr(readers, "read_voc", lambda folder: type(images)(**vars(images) | more))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _PARTS = ("train", "val", "test")
 _LAYOUTS = ("voc:", "coco:", "nuswide:", "cub:")
-"""Data sets with an official layout on disk, named as `voc:FOLDER`; `onepos.images.readers` has read_voc and so on."""
+"""Data sets with an official layout on disk, named as `voc:FOLDER` and read by the function read_voc."""
 
 
 def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = None) -> Dataset | ImageDataset:
@@ -94,17 +94,19 @@ def _find_image_column(table: Table | None, image: str | None) -> str | None:
 
 def _read_image_rows(name: str, part: str, options: RowOptions, table: Table | None) -> ImageDataset:
     """Labelled images, all or one part of the split they bring, or of a seeded one."""
-    import onepos.images.readers as readers
+    from onepos.images.readers import read_folders, read_image_table
     from onepos.protocol import train_val_test_split
 
     if name.startswith(_LAYOUTS):  # with the split and the single positives of the published benchmark
+        import onepos.images.readers as readers
+
         layout, _, folder = name.partition(":")
         images = readers.with_published_protocol(getattr(readers, f"read_{layout}")(folder))
     elif Path(name).is_dir():
-        images = readers.read_folders(name)
+        images = read_folders(name)
     elif table is not None and (image := _find_image_column(table, options.image)) is not None:
         label, separator = options.label or "label", options.separator
-        images = readers.read_image_table(table, image=image, label=label, separator=separator)
+        images = read_image_table(table, image=image, label=label, separator=separator)
     else:
         raise ValueError(
             f"labelled images come as a folder per class or a table of paths and labels; {name} is one image. "
