@@ -387,12 +387,12 @@ class TestPriors:
     @pytest.fixture
     def short(self, monkeypatch):
         """Models of the cross-fit that are quick to train."""
-        from onepos.methods import crossfit
+        from onepos.methods.crisp_plus import crossfit
 
-        monkeypatch.setattr(crossfit, "_recent", type(crossfit._recent)())
-        monkeypatch.setattr(crossfit, "RATES", {"linear": (0.05,), "layered": (0.02,)})
-        for name, value in {"HIDDEN": 16, "_MOST_EPOCHS": 12, "_MOST_STEPS": 12}.items():
-            monkeypatch.setattr(crossfit, name, value)
+        short = crossfit.CrossFitSettings(
+            hidden=16, linear_rates=(0.05,), layered_rates=(0.02,), most_epochs=12, most_steps=12
+        )
+        monkeypatch.setattr(crossfit, "DEFAULTS", short)
 
     def test_by_models_that_did_not_see_the_row(self, run, table, short):
         command = ["priors", "single.csv", "--label", "tag", "--estimator", "bracket"]

@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,20 +25,10 @@ from onepos.training.loop import History, run_in_steps, train
 from onepos.training.outcome import read_outcome, training_logits
 from onepos.training.plan import Plan
 from onepos.training.samples import Samples, as_samples, make_scaling
-from onepos.training.task import TrainingData, Validation, make_task
-from onepos.validation import check_finite
+from onepos.training.task import Task, TrainingData, Validation, make_task
+from onepos.validation import Indicator, check_finite
 
 FloatArray = npt.NDArray[np.float64]
-Indicator = npt.NDArray[np.uint8]
-
-
-class Job(NamedTuple):
-    """What a fit makes of the user's data: the arguments of `make_task` but for the method."""
-
-    data: TrainingData
-    labels: Indicator
-    plan: Plan
-    network: str | nn.Module
 
 
 class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEstimator is untyped
@@ -158,12 +148,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         on_epoch: Callable[[int, History], None] | None,
         **options: Any,
     ) -> Self:
-        """Fit to any kind of data; `options` are for `_make_data`."""
+        """Fit to any kind of data; `options` are for `_make_task`."""
         self._check_parameters()
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
-        job = self._make_data(X, y, validation, method, self._plan(), **options)
-
-        task = make_task(job.data, job.labels, method, job.plan, network=job.network, hidden=self.hidden)
+        task = self._make_task(X, y, validation, method, self._plan(), **options)
         trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch)
         self._check_trained(task.samples)
         outcome = read_outcome(task, training_logits(task, trained), self.threshold)
@@ -208,9 +196,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
 
     def set_params(self, **params: Any) -> SinglePositiveClassifier:
         """Set parameters; `method__x` also where the method is given by name."""
-        nested = any(key.startswith("method__") for key in params)
         chosen = params.get("method", self.method)
-        if nested and isinstance(chosen, str):
+        if isinstance(chosen, str) and any(key.startswith("method__") for key in params):
             params["method"] = make_method(chosen)
         super().set_params(**params)
         return self
@@ -222,22 +209,17 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         return tags
 
     def _check_parameters(self) -> None:
-        choices = {
-            "scale": ("standard", "none"),
-            "positives": ("single", "any"),
-            "bias_init": ("frequency", "zero"),
-        }
+        choices = {"scale": ("standard", "none"), "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
-                listed = " or ".join(repr(value) for value in allowed)
-                raise ValueError(f"{name} must be {listed}; got {getattr(self, name)!r}.")
-        for name in ("epochs", "batch_size"):
-            self._check_whole(name, 1)
+                raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
+        self._check_whole("epochs", 1)
+        self._check_whole("batch_size", 1)
         is_number = isinstance(self.threshold, int | float | np.number)
         if not (0 <= self.threshold <= 1 if is_number else self.threshold == "prior"):  # type: ignore[operator]
             raise ValueError(f"threshold must be a number from 0 to 1 or 'prior'; got {self.threshold!r}.")
-        for name in ("lr", "weight_decay"):
-            self._check_not_negative(name)
+        self._check_not_negative("lr")
+        self._check_not_negative("weight_decay")
         widths = self.hidden if isinstance(self.hidden, Sequence) and not isinstance(self.hidden, str) else (None,)
         if not all(isinstance(width, int | np.integer) and width >= 1 for width in widths):
             raise ValueError(f"hidden must be whole widths of at least 1, such as (256, 128); got {self.hidden!r}.")
@@ -268,9 +250,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             seed=int(state) if is_seed else int(check_random_state(state).randint(2**31 - 1)),  # type: ignore[arg-type]
         )
 
-    def _make_data(
+    def _make_task(
         self, X: Any, y: Any, validation: tuple[Any, Any] | None, method: Method, plan: Plan, **options: Any
-    ) -> Job:
+    ) -> Task:
         """Read what `fit` was given; set `classes_` and `scaling_`."""
         X = self._read_rows(X, reset=True)
         observed, self.classes_ = read_labels(y, X.shape[0], self.positives)
@@ -283,7 +265,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             Y_val = read_full_labels(y_val, X_val.shape[0], self.classes_)
             held_out = Validation(as_samples(X_val, self.scaling_), Y_val, is_full(Y_val))
         data = TrainingData(as_samples(X, self.scaling_), held_out, self._offers)
-        return Job(data, observed, plan, self.network)
+        return make_task(data, observed, method, plan, network=self.network, hidden=self.hidden)
 
     def _check_trained(self, samples: Samples) -> None:
         """Judge what happened to the samples during the training."""
@@ -292,9 +274,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         """Logits of rows as the network takes them, but for the scaling."""
         # In double precision the logits of a row do not depend on which rows are beside it in the batch.
         network = copy.deepcopy(self.network_).double().eval()
-        samples = as_samples(rows, self.scaling_, torch.float64)
-        logits: FloatArray = run_in_steps(network, samples, torch.device("cpu")).numpy()
-        return logits
+        return np.asarray(run_in_steps(network, as_samples(rows, self.scaling_, torch.float64), torch.device("cpu")))
 
     def _facts(self) -> dict[str, Any]:
         """What a model folder keeps of this kind of model alone."""
@@ -321,7 +301,13 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
                 self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
             )
         except (TypeError, ValueError):
-            _refuse_images(X)
+            from onepos.images.inputs import holds_images  # here, since rows need no image library
+
+            if holds_images(X):
+                raise ValueError(
+                    "X must be a matrix of numbers; it holds images, or text. For paths and arrays of images use "
+                    "SinglePositiveImageClassifier."
+                ) from None
             raise
         check_finite(rows, "X")
         return rows
@@ -329,20 +315,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
 
 def as_probability(logits: FloatArray) -> FloatArray:
     """The sigmoid, strictly inside (0, 1); NaN stays NaN."""
-    probability = torch.sigmoid(torch.as_tensor(logits)).numpy()
     limits = np.finfo(np.float64)
-    clipped: FloatArray = np.clip(probability, limits.tiny, 1 - limits.epsneg)
-    return clipped
-
-
-def _refuse_images(X: Any) -> None:
-    from onepos.images.inputs import holds_images  # here, since rows need no image library
-
-    if holds_images(X):
-        raise ValueError(
-            "X must be a matrix of numbers; it holds images, or text. For paths and arrays of images use "
-            "SinglePositiveImageClassifier."
-        ) from None
+    clamped = torch.as_tensor(logits).sigmoid().clamp(float(limits.tiny), 1 - float(limits.epsneg))
+    return np.asarray(clamped)
 
 
 def as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -357,7 +332,7 @@ def is_full(Y: Indicator) -> bool:
     return bool((Y.sum(1) > 1).any())
 
 
-def warn_unobserved(observed: npt.NDArray[np.uint8], classes: npt.NDArray[Any]) -> None:
+def warn_unobserved(observed: Indicator, classes: npt.NDArray[Any]) -> None:
     """Warn of labels without an observed positive."""
     missing = classes[observed.sum(0) == 0]
     if len(missing):

@@ -6,15 +6,15 @@ import hashlib
 import json
 import os
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
-from onepos import __version__
+import onepos
 from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.methods.base import Method
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier
 
 FORMAT = 1
-_CLASSES = {
-    "rows": ("onepos.estimator", "SinglePositiveClassifier"),
-    "images": ("onepos.images.classifier", "SinglePositiveImageClassifier"),
-}
+_CLASSES = {"rows": "SinglePositiveClassifier", "images": "SinglePositiveImageClassifier"}
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
 
 
@@ -48,19 +45,19 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
     weights = save(tensors)
     facts = {
         "format": FORMAT,
-        "onepos": __version__,
+        "onepos": onepos.__version__,
         "kind": model.kind,
         "sha256": hashlib.sha256(weights).hexdigest(),
         "parameters": _parameters(model),
-        "method": {"class": _class_name(model.method_), "parameters": _plain(model.method_.get_params())},
+        "method": {"class": _class_name(model.method_), "parameters": model.method_.get_params()},
         "classes": model.classes_.tolist(),
         **model._facts(),
-        "class_prior": _with_nulls(model.class_prior_),
-        "class_prior_interval": [_with_nulls(pair) for pair in model.class_prior_interval_],
+        "class_prior": _without_nan(model.class_prior_.tolist()),
+        "class_prior_interval": _without_nan(model.class_prior_interval_.tolist()),
         "thresholds": model.thresholds_.tolist(),
         "history": _without_nan(asdict(model.history_)),
     }
-    text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False, default=_as_json)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / _WEIGHTS, weights)
     write_atomically(folder / _FACTS, text + "\n")
@@ -81,8 +78,7 @@ def load_model(
     tensors = _read_weights(folder, str(facts["sha256"]))
     try:
         if facts["kind"] != cls.kind:
-            module, name = _CLASSES[facts["kind"]]
-            cls = getattr(import_module(module), name)
+            cls = getattr(onepos, _CLASSES[facts["kind"]])
         return _rebuild(cls, facts, tensors, network, method)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise ValueError(
@@ -147,20 +143,19 @@ def _rebuild(
         parameters["network"] = network
     parameters["hidden"] = tuple(parameters["hidden"])
     model = cls(_make_method(facts["method"], method), **parameters)
-    model.classes_ = np.array(facts["classes"])
-    if not all(isinstance(value, float | int | None) for value in facts["class_prior"]):
-        raise TypeError("class_prior must be numbers")
-    model.class_prior_ = np.array(facts["class_prior"], np.float64)
-    model.class_prior_interval_ = np.array(facts["class_prior_interval"], np.float64)
-    model.thresholds_ = np.array(facts["thresholds"], np.float64)
+    model.classes_, c = np.array(facts["classes"]), len(facts["classes"])
+    if len(set(facts["classes"])) != c:
+        raise KeyError("classes must differ from each other")
+    model.class_prior_ = _read_numbers(facts, "class_prior", c)
+    model.class_prior_interval_ = _read_numbers(facts, "class_prior_interval", c, 2)
+    model.thresholds_ = _read_numbers(facts, "thresholds", c)
     model.history_ = History(**facts["history"])
-    _check_sizes(model)
     mean, scale = tensors.pop("scaling.mean", None), tensors.pop("scaling.scale", None)
     model.scaling_ = None if mean is None or scale is None else Scaling(mean.numpy(), scale.numpy())
 
     fitted = _make_method(facts["method"], method)
     backbone, n_features = model._restore(facts, fitted)
-    fitted.head = fitted.make_head(n_features, len(model.classes_))
+    fitted.head = fitted.make_head(n_features, c)
     of_network = {key.removeprefix("network."): t for key, t in tensors.items() if key.startswith("network.")}
     model.method_, model.network_ = fitted, fitted.rebuild(backbone, of_network)
     for name, part in model._parts().items():
@@ -170,6 +165,17 @@ def _rebuild(
     if tensors:
         raise KeyError(f"{next(iter(tensors))} belongs to no part")
     return model
+
+
+def _read_numbers(facts: dict[str, Any], name: str, *shape: int) -> npt.NDArray[np.float64]:
+    """A list about the labels; null stands for NaN."""
+    try:
+        values = np.array(facts[name], np.float64)
+    except ValueError as error:
+        raise KeyError(f"{name} must be numbers") from error
+    if values.shape != shape:
+        raise KeyError(f"{name} has the wrong size")
+    return values
 
 
 def _make_method(facts: dict[str, Any], given: Method | None) -> Method:
@@ -191,41 +197,23 @@ def _class_name(method: Method) -> str:
     return kind.__name__ if kind.__module__.startswith("onepos.methods.") else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _check_sizes(model: SinglePositiveClassifier) -> None:
-    """Every list about the labels must have one entry per label."""
-    c = len(model.classes_)
-    sizes = {
-        "classes": len(set(model.classes_.tolist())) == c,
-        "class_prior": model.class_prior_.shape == (c,),
-        "class_prior_interval": model.class_prior_interval_.shape == (c, 2),
-        "thresholds": model.thresholds_.shape == (c,),
-    }
-    for name, fits in sizes.items():
-        if not fits:
-            raise KeyError(f"{name} has the wrong size")
-
-
 def _parameters(model: SinglePositiveClassifier) -> dict[str, Any]:
-    """The constructor's parameters but for the method; a network of the user's own is written as null."""
-    parameters = model.get_params(deep=False)
+    """The constructor's parameters but for the method; null for a network of the user's own and a random state."""
+    parameters: dict[str, Any] = model.get_params(deep=False)
     del parameters["method"]
-    if isinstance(parameters["network"], nn.Module):
-        parameters["network"] = None
-    if not isinstance(parameters["random_state"], int | None):
-        parameters["random_state"] = None
-    return _plain(parameters)
+    for name, kept in (("network", str), ("random_state", int)):
+        if not isinstance(parameters[name], kept):
+            parameters[name] = None
+    return parameters
 
 
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
+def _as_json(value: Any) -> Any:
     """Numbers and arrays of NumPy and torch as numbers and lists, paths as text."""
-    return {
-        key: value.tolist()
-        if isinstance(value, np.generic | np.ndarray | torch.Tensor)
-        else os.fspath(value)
-        if isinstance(value, os.PathLike)
-        else value
-        for key, value in values.items()
-    }
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, np.generic | np.ndarray | torch.Tensor):
+        return value.tolist()
+    raise TypeError(f"a model folder holds numbers, text, lists and paths; got {value!r}.")
 
 
 def _without_nan(value: Any) -> Any:
@@ -235,7 +223,3 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nan(inner) for inner in value]
     return None if isinstance(value, float) and np.isnan(value) else value
-
-
-def _with_nulls(values: Any) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]

@@ -1,4 +1,4 @@
-"""The command line on pictures: a folder of photos in, a model and a table of labels out."""
+"""The command line on images: a folder of photos in, a model and a table of labels out."""
 
 import hashlib
 import json
@@ -13,13 +13,14 @@ from torch import nn
 
 from onepos.cli.console import progress
 from onepos.images.networks import BACKBONES, LITE, ImageBackbone
+from onepos.images.readers import read_folders
 
 LABELS = ("beach", "cat", "dog")
 
 
 @pytest.fixture
 def photos(tmp_path):
-    """Twelve pictures of each label in a folder per label, a table of the same, and one of some with all labels."""
+    """Twelve images of each label in a folder per label, a table of the same, and one of some with all labels."""
     rng = np.random.default_rng(0)
     rows = []
     for column, label in enumerate(LABELS):
@@ -49,7 +50,7 @@ def small(photos, monkeypatch):
     torch.save(make_small().state_dict(), photos / "w.pth")
     digest = hashlib.sha256((photos / "w.pth").read_bytes()).hexdigest()
     path = (photos / "w.pth").rename(photos / f"small-{digest[:8]}.pth")
-    entry = ImageBackbone(make_small, LITE, 8, 24, lambda: path, "a test")
+    entry = ImageBackbone(make_small, LITE, 8, 24, lambda: path)
     monkeypatch.setitem(BACKBONES, "efficientnet-lite0", entry)
     return digest
 
@@ -75,13 +76,13 @@ def test_the_real_network(onepos, photos):
 def test_from_a_folder_of_photos_to_labels(onepos, fit, small, photos):
     code, out, err = fit()
     assert code == 0, err
-    assert "computing features, picture: 36/36" in err
+    assert "computing features, image: 36/36" in err
     assert "read photos/: 36 images, 3 labels, 1.00 observed labels per image" in out
     assert [line.split()[:2] for line in out.splitlines()[3:6]] == [[label, "12"] for label in LABELS]
     facts = json.loads((photos / "onepos-model" / "model.json").read_text())
     assert facts["parameters"]["network"] == "efficientnet-lite0"
-    assert facts["pictures"]["size"] == 24
-    assert facts["pictures"]["weights_sha256"] == small
+    assert facts["images"]["size"] == 24
+    assert facts["images"]["weights_sha256"] == small
 
     Image.open(photos / "photos/cat/03.jpg").save(photos / "one.png")
     code, out, err = onepos("predict", "onepos-model", "one.png", "--workers", 0)
@@ -138,10 +139,10 @@ def test_an_official_layout(onepos, photos, fit, monkeypatch):
     from onepos.cli.options import RowOptions
 
     assert fit("photos", "--out", "model")[0] == 0
-    pictures = readers.read_folders(photos / "photos")
+    images = read_folders(photos / "photos")
     parts = {"train": np.arange(0, 36, 2), "test": np.arange(1, 36, 2)}
     more = {"splits": parts, "observed": None}
-    monkeypatch.setattr(readers, "read_voc", lambda folder: type(pictures)(**vars(pictures) | more))
+    monkeypatch.setattr(readers, "read_voc", lambda folder: type(images)(**vars(images) | more))
     train = read_rows("voc:any where:train", RowOptions())
     assert train.n_samples == 14  # four fifths of 18
     assert (train.observed.sum(1) == 1).all()
@@ -149,17 +150,17 @@ def test_an_official_layout(onepos, photos, fit, monkeypatch):
     assert onepos("predict", "model", "voc:anywhere")[1].startswith("36 images")
 
 
-def test_broken_pictures(onepos, fit, photos):
+def test_broken_images(onepos, fit, photos):
     (photos / "photos/cat/05.jpg").write_bytes(b"")
-    (photos / "photos/dog/07.jpg").write_text("no picture")
+    (photos / "photos/dog/07.jpg").write_text("no image")
     code, out, err = fit()
     assert (code, out) == (2, "")
-    assert "error: every picture must be readable; 2 of 36 are not: photos/cat/05.jpg, photos/dog/07.jpg." in err
+    assert "error: every image must be readable; 2 of 36 are not: photos/cat/05.jpg, photos/dog/07.jpg." in err
     assert "--skip-broken" in err
     assert not (photos / "onepos-model").exists()
     code, out, err = fit("photos/", "--skip-broken")
     assert code == 0
-    assert "warning: 2 of 36 pictures are not readable and left out: photos/cat/05.jpg, photos/dog/07.jpg." in err
+    assert "warning: 2 of 36 images are not readable and left out: photos/cat/05.jpg, photos/dog/07.jpg." in err
     assert [line.split()[1] for line in out.splitlines()[3:6]] == ["12", "11", "11"]
     assert onepos("predict", "onepos-model", "photos/")[0] == 2
     code, out, _ = onepos("predict", "onepos-model", "photos/", "--skip-broken")
@@ -177,17 +178,12 @@ def test_broken_pictures(onepos, fit, photos):
     assert estimates["cat"]["share"] == pytest.approx(11 / 34)
 
 
-def test_priors_by_models_that_did_not_see_the_picture(onepos, small, photos, monkeypatch):
-    from onepos.methods import crossfit
-
-    monkeypatch.setattr(crossfit, "_recent", type(crossfit._recent)())
-    monkeypatch.setattr(crossfit, "_MOST_EPOCHS", 10)
-    monkeypatch.setattr(crossfit, "_MOST_STEPS", 10)
-    (photos / "photos" / "cat" / "05.jpg").write_bytes(b"not a picture")
+def test_priors_by_models_that_did_not_see_the_image(onepos, small, photos, short_cross_fit):
+    (photos / "photos" / "cat" / "05.jpg").write_bytes(b"not a image")
     command = ["priors", "photos/", "--estimator", "bracket", "--cardinality", 1.5, "--workers", 0, "--json"]
     code, _, err = onepos(*command)
     assert code == 2
-    assert "every picture must be readable; 1 of 36 are not" in err
+    assert "every image must be readable; 1 of 36 are not" in err
     code, out, err = onepos(*command, "--skip-broken")
     assert code == 0, err
     estimates = {entry["label"]: entry for entry in json.loads(out)}
@@ -208,10 +204,10 @@ def test_fine_tuning_with_weights_of_ones_own(onepos, fit, photos):
     few = ("photos.csv:test", "--size", 16, "--method", "boostlu+ll-r")
     code, _, err = fit(*few, "--weights", "mine.pth", "--fine-tune")
     assert code == 0, err
-    assert "checking pictures: 3/3" in err
-    pictures = json.loads((photos / "onepos-model" / "model.json").read_text())["pictures"]
+    assert "checking images: 3/3" in err
+    images = json.loads((photos / "onepos-model" / "model.json").read_text())["images"]
     mine = hashlib.sha256((photos / "mine.pth").read_bytes()).hexdigest()
-    assert (pictures["weights_sha256"], pictures["size"], pictures["fine_tuned"]) == (mine, 16, True)
+    assert (images["weights_sha256"], images["size"], images["fine_tuned"]) == (mine, 16, True)
     assert onepos("predict", "onepos-model", "photos/dog", "--quiet")[0] == 0
     assert len(pd.read_csv("predictions.csv")) == 12
     code, _, err = fit(*few)
@@ -226,13 +222,13 @@ def test_fine_tuning_with_weights_of_ones_own(onepos, fit, photos):
 def test_ten_lines_of_progress_at_most(capsys):
     with progress(quiet=False) as advance:
         for done in (*range(32, 600, 32), 600):
-            advance("pictures", done - 1, 600)
-        for what in ("few", "few"):  # a second round under the same name is told anew
+            advance("images", done - 1, 600)
+        for what in ("few", "few"):  # a second round under the same name is printed anew
             for step in range(3):
                 advance(what, step, 3)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[:2] == ["pictures: 64/600", "pictures: 128/600"]
-    assert lines[9:] == ["pictures: 600/600", *["few: 1/3", "few: 2/3", "few: 3/3"] * 2]
+    assert lines[:2] == ["images: 64/600", "images: 128/600"]
+    assert lines[9:] == ["images: 600/600", *["few: 1/3", "few: 2/3", "few: 3/3"] * 2]
 
 
 def test_without_the_package_of_weights(onepos, photos, monkeypatch):
@@ -256,27 +252,29 @@ class TestSentences:
     def test_what_is_not_there(self, onepos, small, photos):
         (photos / "empty").mkdir()
         self.refused(onepos, "empty must hold a folder per class; it holds none", "fit", "empty")
-        self.refused(onepos, "every picture must lie in the folder of its class", "fit", "photos/cat")
-        self.refused(onepos, "full.csv has no column 'picture'", "fit", "full.csv", "--image", "picture")
-        self.refused(onepos, "--image names a column of paths in a table", "fit", "digit-scenes", "--image", "picture")
+        self.refused(onepos, "every image must be in the folder of its class", "fit", "photos/cat")
+        self.refused(onepos, "full.csv has no column 'image'", "fit", "full.csv", "--image", "image")
+        self.refused(onepos, "--image names a column of paths in a table", "fit", "digit-scenes", "--image", "image")
         self.refused(onepos, "weights must be a file; there is none at no.pth", "fit", "photos", "--weights", "no.pth")
-        self.refused(onepos, "photos/cat/00.jpg is one picture. Name the folder above", "fit", "photos/cat/00.jpg")
+        self.refused(onepos, "photos/cat/00.jpg is one image. Name the folder above", "fit", "photos/cat/00.jpg")
         self.refused(onepos, "did you mean 'resnet50'?", "fit", "photos", "--network", "resnet52")
-        self.refused(onepos, "'mlp' takes rows of numbers; X holds pictures", "fit", "photos", "--network", "mlp")
+        self.refused(onepos, "unknown image network 'mlp'; choose from resnet18", "fit", "photos", "--network", "mlp")
         (photos / "photos/cat/00.jpg").unlink()
         self.refused(onepos, "photos.csv, line 14", "fit", "photos.csv")
 
-    def test_what_a_model_of_pictures_can_not_predict(self, onepos, fit, photos):
+    def test_what_a_model_of_images_can_not_predict(self, onepos, fit, photos):
         assert fit("photos", "--out", "model")[0] == 0
         (photos / "empty").mkdir()
-        self.refused(onepos, "empty must hold pictures (.jpg", "predict", "model", "empty")
-        self.refused(onepos, "this model takes pictures: name a folder", "predict", "model", "digit-scenes")
+        self.refused(onepos, "empty must hold images (.jpg", "predict", "model", "empty")
+        self.refused(onepos, "this model takes images: name a folder", "predict", "model", "digit-scenes")
         self.refused(onepos, "full.csv has no column 'path'", "predict", "model", "full.csv", "--image", "path")
         (photos / "gap.csv").write_text("path,n\nphotos/cat/00.jpg,1\n  ,2\n")
         self.refused(onepos, "gap.csv must hold a path in each row; row 1 holds none", "predict", "model", "gap.csv")
         pd.DataFrame({"x": [1.5, 2.5], "label": ["cat", "dog"]}).to_csv(photos / "rows.csv", index=False)
-        self.refused(onepos, "fitted to pictures: X must be paths", "evaluate", "model", "rows.csv", "--label", "label")
+        self.refused(
+            onepos, "X must be a list of paths or a uint8 array", "evaluate", "model", "rows.csv", "--label", "label"
+        )
 
-    def test_a_model_of_rows_takes_no_pictures(self, onepos, photos):
+    def test_a_model_of_rows_takes_no_images(self, onepos, photos):
         assert onepos("fit", "digit-scenes:test", "--draw", "uniform", "--epochs", 1, "--quiet")[0] == 0
         self.refused(onepos, "takes rows of numbers; photos is a folder", "predict", "onepos-model", "photos")

@@ -23,6 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_WRONG_INPUT = (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
 # What remains after Ctrl-C, by command.
 _AFTER_STOP = {
     "fit": "No model was written. With --checkpoint FILE, finished epochs are kept and the same command continues "
@@ -39,7 +40,6 @@ app.add_typer(list_app, name="list")
 
 @app.callback(invoke_without_command=True)
 def _root(
-    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -63,17 +63,11 @@ def main(arguments: list[str] | None = None) -> None:
             complain(f"stopped. {_AFTER_STOP.get(arguments[0], '')}".strip())
             raise SystemExit(1) from None
         raise
-    except (ValueError, TypeError, FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        _end(error, 2, debug)
     except Exception as error:  # whatever failed, the user reads one sentence
-        _end(error, 1, debug)
-
-
-def _end(error: Exception, code: int, debug: bool) -> None:
-    if debug:
-        raise error
-    complain(" ".join(str(error).split()) or type(error).__name__)
-    raise SystemExit(code) from None
+        if debug:
+            raise
+        complain(" ".join(str(error).split()) or type(error).__name__)
+        raise SystemExit(2 if isinstance(error, _WRONG_INPUT) else 1) from None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -5,16 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
 from onepos.cli.console import progress, show_json, show_number, show_table
 from onepos.cli.inputs import read_rows
 from onepos.cli.options import DataArgument, DataRoot, Json, Quiet, RowOptions, grouped
 
-data_app = typer.Typer(help="Data sets by name: list, describe, fetch.", no_args_is_help=True, rich_markup_mode=None)
-list_app = typer.Typer(help="Methods, metrics and data sets.", no_args_is_help=True, rich_markup_mode=None)
+data_app = Typer(help="Data sets by name: list, describe, fetch.", no_args_is_help=True, rich_markup_mode=None)
+list_app = Typer(help="Methods, metrics and data sets.", no_args_is_help=True, rich_markup_mode=None)
 
 
+@list_app.command("datasets")
 @data_app.command("list")
 def data_list(data_root: DataRoot = None, as_json: Json = False) -> None:
     """The data sets known by name, and whether they are on this machine."""
@@ -45,17 +46,16 @@ def data_info(data: DataArgument, options: RowOptions, as_json: Json = False) ->
     facts = read_rows(data, options).describe()
     if as_json:
         show_json(facts)
-        return
-    show_table(
-        ["fact", "value"], [[name.replace("_", " "), show_number(value)] for name, value in facts.items()], title=data
-    )
+    else:
+        rows = [[name.replace("_", " "), show_number(value)] for name, value in facts.items()]
+        show_table(["fact", "value"], rows, title=data)
 
 
 @data_app.command("get")
 def data_get(
-    name: Annotated[str, typer.Argument(help="A name from `onepos data list`.")],
-    source: Annotated[Path | None, typer.Option("--from", help="Take the publisher's files from this folder.")] = None,
-    verify: Annotated[bool, typer.Option("--verify/--no-verify", help="Check the files' checksums.")] = True,
+    name: Annotated[str, Argument(help="A name from `onepos data list`.")],
+    source: Annotated[Path | None, Option("--from", help="Take the publisher's files from this folder.")] = None,
+    verify: Annotated[bool, Option("--verify/--no-verify", help="Check the files' checksums.")] = True,
     data_root: DataRoot = None,
     quiet: Quiet = False,
 ) -> None:
@@ -77,7 +77,6 @@ def list_methods(as_json: Json = False) -> None:
     """The methods, what they need, and their parameters."""
     from onepos.methods import METHODS
 
-    made = {name: factory() for name, factory in METHODS.items()}
     rows = [
         [
             name,
@@ -86,7 +85,7 @@ def list_methods(as_json: Json = False) -> None:
             ", ".join(f"{key}={value}" for key, value in method.get_params().items()) or "–",
             (type(method).__doc__ or "").split("\n")[0],
         ]
-        for name, method in made.items()
+        for name, method in ((name, factory()) for name, factory in METHODS.items())
     ]
     _list(["name", "needs", "privileged", "parameters", "about"], rows, as_json)
 
@@ -98,12 +97,6 @@ def list_metrics(as_json: Json = False) -> None:
 
     rows = [[n, m.title, "higher" if m.greater_is_better else "lower", m.uses] for n, m in METRICS.items()]
     _list(["name", "title", "better", "computed from"], rows, as_json)
-
-
-@list_app.command("datasets")
-def list_datasets(data_root: DataRoot = None, as_json: Json = False) -> None:
-    """The same as `onepos data list`."""
-    data_list(data_root, as_json)
 
 
 def _list(header: list[str], rows: list[list[str]], as_json: bool) -> None:

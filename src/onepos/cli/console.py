@@ -24,13 +24,12 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[str]], title: str 
             table.add_row(*row)
         Console().print(table)
         return
-    widths = [max(len(row[k]) for row in [header, *rows]) for k in range(len(header))]
     if title:
         print(title)
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    aligned = [f">{width}" if _is_numeric(rows, k) else f"<{width}" for k, width in enumerate(widths)]
     for row in [header, *rows]:
-        sized = enumerate(zip(row, widths, strict=True))
-        cells = [cell.rjust(w) if _is_numeric(rows, k) else cell.ljust(w) for k, (cell, w) in sized]
-        print("  ".join(cells).rstrip())
+        print("  ".join(map(format, row, aligned)).rstrip())
 
 
 def _is_numeric(rows: Sequence[Sequence[str]], column: int) -> bool:
@@ -99,7 +98,7 @@ def json_number(value: Any) -> float | None:
 
 
 def show_number(value: Any) -> str:
-    """A cell of a table."""
-    if isinstance(value, float):
-        return "unknown" if value != value else f"{value:.4f}"
-    return str(value)
+    """A cell of a table; None and NaN stand for what is unknown."""
+    if value is None or value != value:
+        return "unknown"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What the user typed → what the library takes: data by name or file, observed labels, parameters."""
+"""What the user typed → what the library takes: data by name, file or folder, observed labels, parameters."""
 
 from __future__ import annotations
 
@@ -9,20 +9,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.cli.image_inputs import (
-    PARTS,
-    cut_part,
-    is_of_images,
-    list_images,
-    open_if_table,
-    read_image_rows,
-)
-
 if TYPE_CHECKING:
     from onepos.cli.options import DrawOptions, RowOptions
     from onepos.datasets import Dataset
+    from onepos.datasets.table import Table
     from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
+
+_PARTS = ("train", "val", "test")
+_LAYOUTS = ("voc:", "coco:", "nuswide:", "cub:")
+"""Data sets with an official layout on disk, named as `voc:FOLDER` and read by the function read_voc."""
 
 
 def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = None) -> Dataset | ImageDataset:
@@ -35,11 +31,10 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
     """
     from onepos.datasets import load_dataset, read_dataset
 
-    name, part = cut_part(data)
-    _check_part(data)
-    table = open_if_table(name, options)
-    if is_of_images(name, table, options.image):
-        return read_image_rows(name, part, options, table)
+    name, part = _cut_part(data)
+    table = _open_if_table(name, options)
+    if _is_of_images(name, table, options.image):
+        return _read_image_rows(name, part, options, table)
     if options.image is not None:
         raise ValueError(
             f"--image names a column of paths in a table (.csv, .tsv, .parquet); {name} is none. Leave it out."
@@ -53,15 +48,76 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
         is_file = Path(name).suffix != "" or Path(name).exists()
         dataset = read_dataset(name, **columns) if is_file else load_dataset(name, options.data_root)
     if options.label and not options.separator:
-        _hint_at_separator(dataset.label_names)
-        _hint_at_numbers(dataset.label_names, dataset.n_samples)
+        _warn_of_odd_labels(dataset.label_names, dataset.n_samples)
     return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
 
 
-def _check_part(data: str) -> None:
+def _cut_part(data: str) -> tuple[str, str]:
+    """The name, and the part of its split behind it."""
     name, _, part = data.rpartition(":")
-    if name and part not in PARTS and Path(name).exists() and not Path(data).exists():
-        raise ValueError(f"the part after {name}: must be one of {', '.join(PARTS)}; it is '{part}'. Correct it.")
+    if not name or f"{name}:" in _LAYOUTS:
+        return data, ""
+    if part in _PARTS:
+        return name, part
+    if Path(name).exists() and not Path(data).exists():
+        raise ValueError(f"the part after {name}: must be one of {', '.join(_PARTS)}; it is '{part}'. Correct it.")
+    return data, ""
+
+
+def _open_if_table(name: str, options: RowOptions) -> Table | None:
+    """The table of this name, which is opened once; None where this names no table."""
+    from onepos.datasets.table import TABLE_SUFFIXES, open_table
+
+    if not name.lower().endswith(TABLE_SUFFIXES) or Path(name).is_dir():
+        return None
+    label = options.label or (None if options.label_columns else "label")
+    return open_table(name, text=(options.image, label))
+
+
+def _is_of_images(name: str, table: Table | None, image: str | None) -> bool:
+    """Whether this names images: a folder, an official layout, an image, or a table with a column of paths."""
+    from onepos.images.readers.folders import SUFFIXES
+
+    is_listed = name.startswith(_LAYOUTS) or name.lower().endswith(SUFFIXES)
+    return is_listed or Path(name).is_dir() or _find_image_column(table, image) is not None
+
+
+def _find_image_column(table: Table | None, image: str | None) -> str | None:
+    """The given column, or `path` where its first cell is the path of an image."""
+    from onepos.images.readers.folders import SUFFIXES
+
+    if table is None or image is not None:
+        return None if table is None else image
+    first = str(table.frame["path"].iloc[0]) if "path" in table.frame.columns else ""
+    return "path" if first.strip().lower().endswith(SUFFIXES) else None
+
+
+def _read_image_rows(name: str, part: str, options: RowOptions, table: Table | None) -> ImageDataset:
+    """Labelled images, all or one part of the split they bring, or of a seeded one."""
+    from onepos.images.readers import read_folders, read_image_table
+    from onepos.protocol import train_val_test_split
+
+    if name.startswith(_LAYOUTS):  # with the split and the single positives of the published benchmark
+        import onepos.bench.image_sets as readers
+
+        layout, _, folder = name.partition(":")
+        images = readers.with_published_protocol(getattr(readers, f"read_{layout}")(folder))
+    elif Path(name).is_dir():
+        images = read_folders(name)
+    elif table is not None and (image := _find_image_column(table, options.image)) is not None:
+        label, separator = options.label or "label", options.separator
+        images = read_image_table(table, image=image, label=label, separator=separator)
+    else:
+        raise ValueError(
+            f"labelled images come as a folder per class or a table of paths and labels; {name} is one image. "
+            "Name the folder above the folders of the classes."
+        )
+    if not part:
+        return images
+    parts = images.splits or train_val_test_split(images.Y, options.split_seed)._asdict()
+    if part not in parts:
+        raise ValueError(f"{name} has the parts {', '.join(parts)}; there is no {part}. Name one of them.")
+    return images.take(parts[part])
 
 
 def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
@@ -79,23 +135,14 @@ def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
     return shipped
 
 
-def _hint_at_separator(names: Sequence[str]) -> None:
-    """Warn where one label looks like a list of others."""
+def _warn_of_odd_labels(names: Sequence[str], n_rows: int) -> None:
+    """Warn where a label looks like a list of others, and where labels look like measurements, which seldom repeat."""
     known = set(names)
-    for separator in ";|,":
-        for name in names:
-            if separator in name and known.intersection(each.strip() for each in name.split(separator)):
-                warnings.warn(
-                    f"'{name}' is read as one label. If '{separator}' separates several labels, add --separator "
-                    f"'{separator}'.",
-                    UserWarning,
-                    stacklevel=2,
-                )
-                return
-
-
-def _hint_at_numbers(names: Sequence[str], n_rows: int) -> None:
-    """Warn where labels look like measurements, which hardly ever repeat."""
+    for name, mark in ((name, mark) for mark in ";|," for name in names if mark in name):
+        if known.intersection(each.strip() for each in name.split(mark)):
+            remedy = f"If '{mark}' separates several labels, add --separator '{mark}'."
+            warnings.warn(f"'{name}' is read as one label. {remedy}", UserWarning, stacklevel=2)
+            break
     numbers = [name for name in names if _is_fraction(name)]
     if 2 * len(numbers) > len(names) > n_rows / 4:
         warnings.warn(
@@ -115,11 +162,10 @@ def _is_fraction(text: str) -> bool:
 
 def _column_options(name: str, options: RowOptions) -> dict[str, Any]:
     """The options about columns as the reader of this kind of file takes them."""
-    given = {key: getattr(options, key) for key in ("label", "separator", "label_columns", "drop")}
-    columns: dict[str, Any] = {key: value for key, value in given.items() if value}
-    for key in ("label_columns", "drop"):
-        if key in columns:
-            columns[key] = columns[key].split(",")
+    known = ("label", "separator", "label_columns", "drop")
+    columns: dict[str, Any] = {key: value for key in known if (value := getattr(options, key))}
+    for key in columns.keys() & {"label_columns", "drop"}:
+        columns[key] = columns[key].split(",")
     kind = Path(name.removesuffix(".gz")).suffix
     if kind not in (".arff", ".mat"):
         return columns
@@ -132,14 +178,16 @@ def _column_options(name: str, options: RowOptions) -> dict[str, Any]:
     return {} if labels is None else {"labels": labels if kind == ".arff" else labels[0]}
 
 
-def observe(rows: Dataset | ImageDataset, options: DrawOptions, seed: int, positives: str) -> Any:
-    """The observed labels: as the data holds them, or by the draw of the options."""
+def observe(
+    rows: Dataset | ImageDataset, options: DrawOptions, seed: int, positives: str, save_to: Path | None = None
+) -> Any:
+    """The observed labels: as the data holds them, or by the draw of the options, which is written to `save_to`."""
     from onepos.datasets import load_draw, save_draw
     from onepos.protocol import draw_single_positive
     from onepos.validation import check_one_positive
 
     how, file = options.draw, options.draw_file
-    if options.save_draw is not None and how is None:
+    if save_to is not None and how is None:
         raise ValueError(
             "--save-draw writes the draw of --draw, which is missing. Add --draw uniform, or leave it out."
         )
@@ -149,8 +197,8 @@ def observe(rows: Dataset | ImageDataset, options: DrawOptions, seed: int, posit
         return load_draw(file, rows.Y)
     if how is not None:
         observed = draw_single_positive(rows.Y, seed, how=str(how))
-        if options.save_draw is not None:
-            save_draw(options.save_draw, observed, how=str(how), seed=seed)
+        if save_to is not None:
+            save_draw(save_to, observed, how=str(how), seed=seed)
         return observed
     if rows.observed is not None:
         return rows.observed
@@ -159,11 +207,8 @@ def observe(rows: Dataset | ImageDataset, options: DrawOptions, seed: int, posit
     return rows.Y
 
 
-def as_inputs(rows: Dataset | ImageDataset, model: SinglePositiveClassifier | None = None) -> Any:
-    """The features, with their names where the model needs them; the files of images.
-
-    The frame is a view of the features: nothing is copied.
-    """
+def as_inputs(rows: Dataset | ImageDataset, names: Sequence[str] | None = None) -> Any:
+    """The files of images, or the features; with `names`, those of the model, its columns in its order."""
     import numpy as np
     import pandas as pd
 
@@ -171,13 +216,10 @@ def as_inputs(rows: Dataset | ImageDataset, model: SinglePositiveClassifier | No
 
     if isinstance(rows, ImageDataset):
         return rows.files
-    wanted = None if model is None else getattr(model, "feature_names_in_", None)
-    if rows.feature_names is None or rows.is_sparse or (model is not None and wanted is None):
+    if names is None or rows.feature_names is None or rows.is_sparse:
         return rows.X
-    frame = pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names), copy=False)
-    if wanted is not None and set(wanted) <= set(frame.columns):
-        return frame[list(wanted)]  # by name, whatever the order and whatever else there is
-    return frame
+    frame = pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names), copy=False)  # a view of the features
+    return frame[list(names)] if set(names) <= set(frame.columns) else frame
 
 
 def spread_labels(rows: Dataset | ImageDataset, names: list[str]) -> Any:
@@ -201,25 +243,52 @@ def read_inputs(model: SinglePositiveClassifier, data: str, options: RowOptions)
     """What to predict: the model's own columns of a table, the features of a data set, or files of images."""
     from onepos.datasets import read_features
 
-    name, part = cut_part(data)
+    name, part = _cut_part(data)
     if model.kind == "images":
-        return list_images(name, part, options)
+        return _list_images(name, part, options)
     if Path(name).is_dir():
         raise ValueError(f"the model takes rows of numbers; {name} is a folder. Name a table or a data set.")
-    kind = Path(name.removesuffix(".gz")).suffix
+    kind, names = Path(name.removesuffix(".gz")).suffix, getattr(model, "feature_names_in_", None)
     if kind in ("", ".arff", ".mat") or (part and kind == ".npz" and _holds_labels(name)):
-        return as_inputs(read_rows(data, options), model)
+        return as_inputs(read_rows(data, options), names)
     import numpy as np
     import pandas as pd
 
     from onepos.protocol import train_val_test_split
 
-    names = getattr(model, "feature_names_in_", None)
     drop = options.drop.split(",") if options.drop else None
     X, found = read_features(name, columns=None if names is None else list(names), drop=drop)
     if part:
         X = X[train_val_test_split(np.ones((X.shape[0], 1)), options.split_seed)._asdict()[part]]
     return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
+
+
+def _list_images(name: str, part: str, options: RowOptions) -> list[str]:
+    """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
+    from onepos.images.readers.folders import SUFFIXES
+
+    table = _open_if_table(name, options)
+    if part or name.startswith(_LAYOUTS):
+        return _read_image_rows(name, part, options, table).files
+    if Path(name).is_dir():
+        found = sorted(path for path in Path(name).rglob("*") if path.name.lower().endswith(SUFFIXES))
+        seen = [path for path in found if not any(step.startswith(".") for step in path.relative_to(name).parts)]
+        if not seen:
+            raise ValueError(f"{name} must hold images ({', '.join(SUFFIXES)}); it holds none. Check the path.")
+        return [str(path) for path in seen]
+    if name.lower().endswith(SUFFIXES):
+        return [name]
+    column = _find_image_column(table, options.image)
+    if table is None or column is None:
+        raise ValueError(
+            f"this model takes images: name a folder, an image, or a table with a column of paths (--image); {name} "
+            "is none of these."
+        )
+    table.check_columns([column])
+    paths = [str(path).strip().replace("\\", "/") for path in table.frame[column].fillna("")]
+    if "" in paths:
+        raise ValueError(f"{name} must hold a path in each row; row {paths.index('')} holds none. Correct the table.")
+    return [str(Path(name).parent / path) for path in paths]
 
 
 def _holds_labels(name: str) -> bool:
@@ -247,40 +316,16 @@ def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
     return parsed
 
 
-def parse_threshold(text: str) -> float | str:
-    """A number, or a word that the estimator checks."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def parse_widths(text: str) -> tuple[int, ...]:
-    """Widths by commas: "256,128"."""
-    try:
-        widths = tuple(int(width) for width in text.split(",") if width.strip())
-    except ValueError:
-        widths = (0,)
-    if any(width < 1 for width in widths):
-        raise ValueError(f"--hidden takes whole widths by commas; got {text!r}. For example: --hidden 256,128")
-    return widths
-
-
-def check_folder(path: Path) -> None:
-    """Refuse, before any work, a file that cannot be written."""
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} must be a file, or not exist yet; it is a folder. Name a file in it.")
-    folder = path.resolve().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise FileNotFoundError(f"{path} must lie in a folder that can be written to; {folder} is none. Make it first.")
-
-
-def check_output(out: Path | None, quiet: bool, as_json: bool) -> None:
-    """Refuse, before any work, a command whose result would be neither printed nor written."""
-    if out is not None:
-        check_folder(out)
-    elif quiet and not as_json:
-        raise ValueError("--quiet prints no table, so the result needs --out FILE or --json; add one of them.")
+def check_folder(*paths: Path | None) -> None:
+    """Refuse, before any work, a file that cannot be written; None stands for no file."""
+    for path in filter(None, paths):
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} must be a file, or not exist yet; it is a folder. Name a file in it.")
+        folder = path.resolve().parent
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise FileNotFoundError(
+                f"{path} must lie in a folder that can be written to; {folder} is none. Make it first."
+            )
 
 
 def check_model_folder(path: Path) -> None:
@@ -288,10 +333,9 @@ def check_model_folder(path: Path) -> None:
     place = path.resolve()
     nearest = next(folder for folder in (place, *place.parents) if folder.exists())
     if not nearest.is_dir():
-        raise NotADirectoryError(
-            f"{path} must be a folder, or not exist yet; {nearest} is a file. Name another with --out."
-        )
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise NotADirectoryError(
-            f"{path} must be a folder that can be written to; {nearest} is write-protected. Name another with --out."
-        )
+        wrong = f", or not exist yet; {nearest} is a file"
+    elif not os.access(nearest, os.W_OK | os.X_OK):
+        wrong = f" that can be written to; {nearest} is write-protected"
+    else:
+        return
+    raise NotADirectoryError(f"{path} must be a folder{wrong}. Name another with --out.")

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+from onepos.cli import options
 from onepos.cli.console import progress, show_json, show_number, show_table
-from onepos.cli.fitting import (
-    describe_rows,
-    make_classifier,
-    shorten,
-    show_fit,
-    summarize_fit,
-    train_model,
-    without_skipped,
-    write_fit_report,
-)
+from onepos.cli.fitting import image_progress, make_classifier, show_fit, summarize_fit, train_model, without_skipped
 from onepos.cli.inputs import (
     as_inputs,
     check_folder,
@@ -30,38 +23,16 @@ from onepos.cli.inputs import (
     read_rows,
     spread_labels,
 )
-from onepos.cli.options import (
-    Checkpoint,
-    DataArgument,
-    DrawOptions,
-    FineTune,
-    ImageOptions,
-    InputOptions,
-    Json,
-    Method,
-    ModelArgument,
-    Network,
-    Quiet,
-    RecipeOf,
-    RowOptions,
-    Seed,
-    Set,
-    Size,
-    TrainOptions,
-    ValidationData,
-    Weights,
-    grouped,
-)
 
 if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="The report page.")] = Path("demo-report.html"),
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    out: Annotated[Path, Option(help="The report page.")] = Path("demo-report.html"),
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train CRISP, CRISP+, a lower and an upper reference on generated images of digits; write a report page."""
     import torch
@@ -87,80 +58,92 @@ def demo(
         print(f"\nreport: {out}")
 
 
-@grouped
+@options.grouped
 def fit(
-    data: DataArgument,
-    row_options: RowOptions,
-    draw_options: DrawOptions,
-    train_options: TrainOptions,
-    image_options: ImageOptions,
-    out: Annotated[Path, typer.Option(help="The model folder.")] = Path("onepos-model"),
-    report: Annotated[Path | None, typer.Option(help="Also write a report page (HTML) to this file.")] = None,
-    method: Method = "crisp-plus",
-    parameters: Set = None,
-    recipe: RecipeOf = None,
-    validation: ValidationData = None,
-    network: Network = None,
-    weights: Weights = "auto",
-    size: Size = None,
-    fine_tune: FineTune = False,
-    seed: Seed = 0,
-    checkpoint: Checkpoint = None,
-    quiet: Quiet = False,
-    as_json: Json = False,
+    data: options.DataArgument,
+    row_options: options.RowOptions,
+    draw_options: options.DrawOptions,
+    train_options: options.TrainOptions,
+    image_options: options.ImageOptions,
+    network_options: options.NetworkOptions,
+    out: Annotated[Path, Option(help="The model folder.")] = Path("onepos-model"),
+    report: Annotated[Path | None, Option(help="Also write a report page (HTML) to this file.")] = None,
+    save_draw: Annotated[Path | None, Option(help="Write the draw to this file.")] = None,
+    method: options.Method = "crisp-plus",
+    parameters: Annotated[
+        list[str] | None, Option("--set", metavar="NAME=VALUE", help="A parameter of the method; repeatable.")
+    ] = None,
+    recipe: Annotated[
+        str | None, Option(metavar="DATASET", help="Use the published settings of the method for this data set.")
+    ] = None,
+    validation: Annotated[str | None, Option(metavar="DATA", help="Rows that decide which epoch is kept.")] = None,
+    fine_tune: Annotated[
+        bool, Option("--fine-tune", help="Images: train the whole network, not only its last layer; slow on a CPU.")
+    ] = False,
+    seed: options.Seed = 0,
+    checkpoint: Annotated[
+        Path | None, Option(help="A file written after each epoch; the same command continues from it.")
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train a model from rows with one observed label each and write it to a folder."""
     started = time.perf_counter()
     check_model_folder(out)
-    for path in (checkpoint, draw_options.save_draw, report):
-        if path is not None:
-            check_folder(path)
+    check_folder(checkpoint, save_draw, report)
     settings = train_options.parameters()
     rows = read_rows(data, row_options)
     held_out = None if validation is None else read_rows(validation, row_options)
-    observed = observe(rows, draw_options, seed, settings.get("positives", "single"))
+    observed = observe(rows, draw_options, seed, settings.get("positives", "single"), save_draw)
 
     from onepos.bench.recipes import Recipe, check_recipe, find_recipe
+    from onepos.estimator import is_full
     from onepos.methods import make_method
 
+    chosen = Recipe()
     if recipe:
         check_recipe(method, recipe)
-    is_full = bool((rows.Y.sum(1) > 1).any())
-    chosen = find_recipe(method, recipe, rows.Y if is_full else None) if recipe else Recipe()
-    images = image_options.parameters() | {
-        "weights": None if weights == "none" else weights,
-        "image_size": size,
-        "fine_tune": fine_tune,
-    }
+        chosen = find_recipe(method, recipe, rows.Y if is_full(rows.Y) else None)
     made = make_method(method, **(chosen.parameters | parse_parameters(parameters)))
-    model = make_classifier(rows, made, network, images, random_state=seed)
+    model = make_classifier(rows, made, network_options, image_options, fine_tune, random_state=seed)
     known = model.get_params(deep=False)  # a recipe for images may name what rows do not have
     model.set_params(**{name: value for name, value in (chosen.plan | settings).items() if name in known})
-    train_model(model, rows, observed, held_out, checkpoint, quiet)
+    train_model(model, rows, observed, quiet, held_out, checkpoint)
     model.save(out)
     summary = summarize_fit(model, method, without_skipped(observed, model), time.perf_counter() - started)
     if report is not None:
-        write_fit_report(report, summary)
+        from onepos.files import write_atomically
+        from onepos.report.fit_page import render_fit
+
+        write_atomically(report, render_fit(summary))
     if as_json:
-        show_json(shorten(summary, out))
+        best, scores = summary["best_epoch"], summary["validation"]
+        show_json(
+            {
+                "model": str(out),
+                "best_epoch": best,
+                "validation": scores[best] if scores else None,
+                "loss": summary["loss"][-1],
+                "class_prior": dict(zip(summary["label"], summary["prior"], strict=True)),
+            }
+        )
     elif not quiet:
-        print(describe_rows(data, rows, observed))
+        unit, width = ("row", f", {model.n_features_in_} features") if model.kind == "rows" else ("image", "")
+        per = f"{observed.sum(1).mean():.2f} observed labels per {unit}"
+        print(f"read {data}: {rows.n_samples} {unit}s{width}, {rows.n_labels} labels, {per}")
         show_fit(model, summary, out, report)
 
 
-@grouped
+@options.grouped
 def predict(
-    model: ModelArgument,
+    model: options.ModelArgument,
     data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA", help="As for `onepos fit`, without labels; a folder of images may have any structure."
-        ),
+        str, Argument(metavar="DATA", help="As for `onepos fit`, without labels; a folder of images may have any form.")
     ],
-    input_options: InputOptions,
-    image_options: ImageOptions,
-    out: Annotated[Path, typer.Option(help="The table to write (.csv or .csv.gz).")] = Path("predictions.csv"),
-    quiet: Quiet = False,
+    input_options: options.InputOptions,
+    image_options: options.ImageOptions,
+    out: Annotated[Path, Option(help="The table to write (.csv or .csv.gz).")] = Path("predictions.csv"),
+    quiet: options.Quiet = False,
 ) -> None:
     """Write the probability of every label for every row, and the set of predicted labels."""
     import pandas as pd
@@ -171,16 +154,15 @@ def predict(
     if not out.name.lower().endswith((".csv", ".csv.gz")):
         raise ValueError(f"--out must end in .csv or .csv.gz, the formats that are written; it is {out}. Rename it.")
     fitted = _load(model, image_options)
-    X = read_inputs(fitted, data, RowOptions(**vars(input_options)))
+    X = read_inputs(fitted, data, options.RowOptions(**vars(input_options)))
     probability = _predict(fitted, X, quiet)
     names = [str(name) for name in fitted.classes_]
-    what = "row" if fitted.kind == "rows" else "image"
+    what, index = ("row", "row") if fitted.kind == "rows" else ("image", "file")
     table = pd.DataFrame(probability, columns=names, index=None if what == "row" else X)
     chosen = probability > fitted.thresholds_
     mark = next((mark for mark in ";|,/" if not any(mark in name for name in names)), ";")
-    columns = ("row" if what == "row" else "file", "predicted")
-    index, predicted = (column if column not in names else f"{column}_" for column in columns)
-    table.insert(0, predicted, [mark.join(str(name) for name in fitted.classes_[row]) for row in chosen])
+    index, predicted = (column if column not in names else f"{column}_" for column in (index, "predicted"))
+    table.insert(0, predicted, [mark.join(compress(names, row)) for row in chosen])
     with replacing(out) as handle:
         is_zipped = out.name.lower().endswith(".gz")
         table.to_csv(handle, index_label=index, float_format="%.6g", compression="gzip" if is_zipped else None)
@@ -198,29 +180,31 @@ def predict(
         )
 
 
-@grouped
+@options.grouped
 def evaluate(
-    model: ModelArgument,
-    data: DataArgument,
-    row_options: RowOptions,
-    image_options: ImageOptions,
-    per_label: Annotated[bool, typer.Option("--per-label", help="Also print the scores of each label.")] = False,
-    as_json: Json = False,
+    model: options.ModelArgument,
+    data: options.DataArgument,
+    row_options: options.RowOptions,
+    image_options: options.ImageOptions,
+    per_label: Annotated[bool, Option("--per-label", help="Also print the scores of each label.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Score a model on fully labelled rows."""
     import onepos.metrics as metrics
 
     fitted = _load(model, image_options)
-    rows = read_rows(data, row_options, getattr(fitted, "feature_names_in_", None))
+    features = getattr(fitted, "feature_names_in_", None)
+    rows = read_rows(data, row_options, features)
     names = [str(name) for name in fitted.classes_]
     Y = spread_labels(rows, names)
-    probability = _predict(fitted, as_inputs(rows, fitted), as_json)
+    probability = _predict(fitted, as_inputs(rows, features), as_json)
     is_read = ~(probability != probability).any(1)  # all but skipped images
     Y, probability = Y[is_read], probability[is_read]
     scores = metrics.evaluate(Y, probability, threshold=fitted.thresholds_)
     table = metrics.per_label(Y, probability, fitted.thresholds_, names)
     if as_json:
-        show_json({"n_rows": len(Y), "scores": scores} | ({"labels": _records(table)} if per_label else {}))
+        labels = json.loads(table.reset_index(names="label").to_json(orient="records"))  # NaN becomes null
+        show_json({"n_rows": len(Y), "scores": scores} | ({"labels": labels} if per_label else {}))
         return
     listed = [
         [m.title, "higher" if m.greater_is_better else "lower", f"{scores[name]:.4f}"]
@@ -235,13 +219,10 @@ def evaluate(
         )
     if per_label:
         print()
-        show_table(
-            ["label", *map(str, table.columns)],
-            [[str(row[0]), *(show_number(v) for v in row[1:])] for row in table.itertuples()],
-        )
+        show_table(["label", *table.columns], [[show_number(v) for v in row] for row in table.itertuples()])
 
 
-def _load(folder: Path, images: ImageOptions) -> SinglePositiveClassifier:
+def _load(folder: Path, images: options.ImageOptions) -> SinglePositiveClassifier:
     from onepos.estimator import SinglePositiveClassifier
 
     fitted = SinglePositiveClassifier.load(folder)
@@ -249,14 +230,5 @@ def _load(folder: Path, images: ImageOptions) -> SinglePositiveClassifier:
 
 
 def _predict(fitted: SinglePositiveClassifier, X: Any, quiet: bool) -> Any:
-    from onepos.images.classifier import SinglePositiveImageClassifier
-
-    if not isinstance(fitted, SinglePositiveImageClassifier):
-        return fitted.predict_proba(X)
-    with progress(quiet) as advance:
-        return fitted.predict_proba(X, on_images=lambda what, done, n: advance(what, done - 1, n))
-
-
-def _records(table: Any) -> list[dict[str, Any]]:
-    records = json.loads(table.to_json(orient="records"))
-    return [{"label": str(name)} | record for name, record in zip(table.index, records, strict=True)]
+    with progress(quiet or fitted.kind == "rows") as advance:
+        return fitted.predict_proba(X, **image_progress(fitted, advance))

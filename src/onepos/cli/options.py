@@ -7,33 +7,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-import typer
+from typer import Argument, Option
 
-
-class Draw(StrEnum):
-    """How to hide all but one positive label of each row."""
-
-    uniform = "uniform"
-    frequency = "frequency"
-    cole = "cole"
-
-
-class Estimator(StrEnum):
-    """How class priors are estimated; the names of `onepos.priors.ESTIMATORS`, which would import torch."""
-
-    bbe = "bbe"
-    bracket = "bracket"
-
-
+Draw = StrEnum("Draw", ["uniform", "frequency", "cole"])
+"""How to hide all but one positive label of each row."""
+Estimator = StrEnum("Estimator", ["bbe", "bracket"])
+"""How class priors are estimated; the names of `onepos.priors.ESTIMATORS`, which would import torch."""
 DataArgument = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="DATA",
         help="A file (.csv .tsv .parquet .npz .arff .mat), the name of a data set, or images: a folder with a folder "
         "per class, a table with the columns path and label, or voc:FOLDER, coco:FOLDER, nuswide:FOLDER, cub:FOLDER. "
@@ -41,135 +30,84 @@ DataArgument = Annotated[
         "part, a tenth of the training rows), or else of a seeded 80/10/10 split.",
     ),
 ]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder written by `onepos fit`.")]
-Label = Annotated[str | None, typer.Option(help="The column that holds the label.")]
-Separator = Annotated[str | None, typer.Option(help="The text between several labels of one cell, such as ';'.")]
-LabelColumns = Annotated[
-    str | None, typer.Option(help="0/1 label columns, separated by commas, or a pattern such as 'tag_*'.")
-]
-Image = Annotated[
-    str | None, typer.Option(help="The column that holds paths of images [default: path, if it holds some].")
-]
-Drop = Annotated[str | None, typer.Option(help="Columns that are not features, separated by commas; or a pattern.")]
-DataRoot = Annotated[
-    Path | None, typer.Option(help="Folder of the data sets [default: $ONEPOS_DATA or ~/.cache/onepos].")
-]
-SplitSeed = Annotated[int, typer.Option(help="Seed of the split behind :train, :val and :test.")]
-DrawHow = Annotated[
-    Draw | None, typer.Option(help="Fully labelled data: keep one positive label per row, drawn in this way.")
-]
-DrawFile = Annotated[Path | None, typer.Option(help="Fully labelled data: keep the labels that this draw file lists.")]
-SaveDraw = Annotated[Path | None, typer.Option(help="Write the draw to this file.")]
-Method = Annotated[str, typer.Option(help="The training method; `onepos list methods` shows all.")]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method; repeatable.")
-]
-RecipeOf = Annotated[
-    str | None,
-    typer.Option("--recipe", metavar="DATASET", help="Use the published settings of the method for this data set."),
-]
-Threshold = Annotated[
-    str | None,
-    typer.Option(
-        help="Predict a label above this probability; 'prior' chooses one per label so that it is predicted as often "
-        "as its estimated share [default: 0.5]."
-    ),
-]
-Network = Annotated[
-    str | None,
-    typer.Option(
-        help="For rows mlp, linear or bottleneck [default: mlp]; for images efficientnet-lite0, resnet18, resnet34, "
-        "resnet50 or resnet101 [default: efficientnet-lite0]."
-    ),
-]
-Weights = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE",
-        help="Images: a weight file (.pth, .pt, .safetensors), pretrained, or none [default: pretrained].",
-        show_default=False,
-    ),
-]
-Size = Annotated[
-    int | None, typer.Option(help="Images: side in pixels to which they are scaled [default: the network's].")
-]
-FineTune = Annotated[
-    bool, typer.Option("--fine-tune", help="Images: train the whole network, not only its last layer; slow on a CPU.")
-]
-Workers = Annotated[int, typer.Option(min=0, help="Images: processes that decode them.")]
-SkipBroken = Annotated[
-    bool, typer.Option("--skip-broken", help="Images: leave out files that cannot be read, and list them.")
-]
-Cache = Annotated[Path | None, typer.Option(help="Images: a folder that keeps their features for the next command.")]
-Hidden = Annotated[
-    str | None, typer.Option(help="Widths of the hidden layers of mlp, separated by commas [default: 256].")
-]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over the training rows [default: 20].")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows per training step [default: 32].")]
-Rate = Annotated[float | None, typer.Option(help="Learning rate of Adam [default: 0.001].")]
-Decay = Annotated[float | None, typer.Option(help="L2 penalty of Adam [default: 0.0].")]
-Scale = Annotated[
-    str | None,
-    typer.Option(help="standard: features get mean 0 and variance 1; none: as they are [default: standard]."),
-]
+ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="A folder written by `onepos fit`.")]
+DataRoot = Annotated[Path | None, Option(help="Folder of the data sets [default: $ONEPOS_DATA or ~/.cache/onepos].")]
+Method = Annotated[str, Option(help="The training method; `onepos list methods` shows all.")]
+Epochs = Annotated[int | None, Option(min=1, help="Passes over the training rows [default: 20].")]
 Positives = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help="single: every row must hold exactly one label; any: a row may hold none or several [default: single]."
     ),
 ]
-ValidationData = Annotated[
-    str | None, typer.Option("--validation", metavar="DATA", help="Rows that decide which epoch is kept.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
-Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps [default: auto].")]
-Precision = Annotated[str | None, typer.Option(help="32 or bf16, which is faster on a GPU [default: 32].")]
-Checkpoint = Annotated[
-    Path | None, typer.Option(help="A file written after each epoch; the same command continues from it.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no table.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Seed = Annotated[int, Option(min=0, help="Seed of all random numbers.")]
+Device = Annotated[str | None, Option(help="auto, cpu, cuda or mps [default: auto].")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no progress and no table.")]
+Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 
 
 @dataclass(frozen=True)
 class InputOptions:
     """Which columns hold the inputs of a fitted model, and which part of the data is meant."""
 
-    image: Image = None
-    drop: Drop = None
-    split_seed: SplitSeed = 0
+    image: Annotated[str | None, Option(help="The column of paths of images [default: path, if it holds some].")] = None
+    drop: Annotated[str | None, Option(help="Columns that are not features, by commas; or a pattern.")] = None
+    split_seed: Annotated[int, Option(help="Seed of the split behind :train, :val and :test.")] = 0
     data_root: DataRoot = None
 
 
 @dataclass(frozen=True)
-class RowOptions:
+class RowOptions(InputOptions):
     """Which columns hold labels and inputs, and which part of the data is meant."""
 
-    label: Label = None
-    separator: Separator = None
-    label_columns: LabelColumns = None
-    image: Image = None
-    drop: Drop = None
-    split_seed: SplitSeed = 0
-    data_root: DataRoot = None
+    label: Annotated[str | None, Option(help="The column that holds the label.")] = None
+    separator: Annotated[str | None, Option(help="The text between several labels of one cell, such as ';'.")] = None
+    label_columns: Annotated[str | None, Option(help="0/1 label columns, by commas, or a pattern such as 'tag_*'.")] = (
+        None
+    )
 
 
 @dataclass(frozen=True)
 class DrawOptions:
     """Which of the labels of fully labelled rows are observed."""
 
-    draw: DrawHow = None
-    draw_file: DrawFile = None
-    save_draw: SaveDraw = None
+    draw: Annotated[Draw | None, Option(help="Fully labelled data: keep one label per row, drawn in this way.")] = None
+    draw_file: Annotated[Path | None, Option(help="Fully labelled data: keep the labels of this draw file.")] = None
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """The network; for rows of numbers, only its name is used."""
+
+    network: Annotated[
+        str | None,
+        Option(
+            help="For rows mlp, linear or bottleneck [default: mlp]; for images efficientnet-lite0, resnet18, "
+            "resnet34, resnet50 or resnet101 [default: efficientnet-lite0]."
+        ),
+    ] = None
+    weights: Annotated[
+        str,
+        Option(
+            metavar="FILE",
+            help="Images: a weight file (.pth, .pt, .safetensors), pretrained, or none [default: pretrained].",
+            show_default=False,
+        ),
+    ] = "auto"
+    size: Annotated[
+        int | None, Option(help="Images: side in pixels to which they are scaled [default: the network's].")
+    ] = None
 
 
 @dataclass(frozen=True)
 class ImageOptions:
     """How images are read."""
 
-    workers: Workers = 2
-    skip_broken: SkipBroken = False
-    cache: Cache = None
+    workers: Annotated[int, Option(min=0, help="Images: processes that decode them.")] = 2
+    skip_broken: Annotated[
+        bool, Option("--skip-broken", help="Images: leave out files that cannot be read, and list them.")
+    ] = False
+    cache: Annotated[Path | None, Option(help="Images: a folder that keeps features for the next command.")] = None
 
     def parameters(self) -> dict[str, Any]:
         """The same as parameters of a classifier of images."""
@@ -180,26 +118,41 @@ class ImageOptions:
 class TrainOptions:
     """Parameters of a classifier; None leaves the classifier's default."""
 
-    hidden: Hidden = None
+    hidden: Annotated[str | None, Option(help="Widths of the hidden layers of mlp, by commas [default: 256].")] = None
     epochs: Epochs = None
-    batch_size: BatchSize = None
-    lr: Rate = None
-    weight_decay: Decay = None
-    scale: Scale = None
+    batch_size: Annotated[int | None, Option(min=1, help="Rows per training step [default: 32].")] = None
+    lr: Annotated[float | None, Option(help="Learning rate of Adam [default: 0.001].")] = None
+    weight_decay: Annotated[float | None, Option(help="L2 penalty of Adam [default: 0.0].")] = None
+    scale: Annotated[
+        str | None, Option(help="standard: features get mean 0 and variance 1; none: as they are [default: standard].")
+    ] = None
     positives: Positives = None
-    threshold: Threshold = None
+    threshold: Annotated[
+        str | None,
+        Option(
+            help="Predict a label above this probability; 'prior' chooses one per label so that it is predicted as "
+            "often as its estimated share [default: 0.5]."
+        ),
+    ] = None
     device: Device = None
-    precision: Precision = None
+    precision: Annotated[str | None, Option(help="32 or bf16, which is faster on a GPU [default: 32].")] = None
 
     def parameters(self) -> dict[str, Any]:
         """The given ones by name."""
-        from onepos.cli.inputs import parse_threshold, parse_widths
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        if self.hidden is not None:
+            given["hidden"] = _parse_widths(self.hidden)
+        if self.threshold is not None:
+            with suppress(ValueError):  # the estimator checks a word
+                given["threshold"] = float(self.threshold)
+        return given
 
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, parse in (("hidden", parse_widths), ("threshold", parse_threshold)):
-            if given[name] is not None:
-                given[name] = parse(given[name])
-        return {name: value for name, value in given.items() if value is not None}
+
+def _parse_widths(text: str) -> tuple[int, ...]:
+    widths = [width.strip() for width in text.split(",") if width.strip()]
+    if not all(width.isdecimal() and int(width) > 0 for width in widths):
+        raise ValueError(f"--hidden takes whole widths by commas; got {text!r}. For example: --hidden 256,128")
+    return tuple(map(int, widths))
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -211,10 +164,10 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         kind = hints[name]
         if is_dataclass(kind):
             groups[name] = kind
-            kinds = get_type_hints(kind, include_extras=True)
+            own_first = kind.__annotations__ | get_type_hints(kind, include_extras=True)
             parameters += [
-                inspect.Parameter(each.name, parameter.KEYWORD_ONLY, default=each.default, annotation=kinds[each.name])
-                for each in fields(kind)
+                inspect.Parameter(option, parameter.KEYWORD_ONLY, default=getattr(kind, option), annotation=hint)
+                for option, hint in own_first.items()
             ]
         else:
             parameters.append(parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=kind))
@@ -222,7 +175,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def run(**given: Any) -> None:
         for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+            given[name] = group(**{option: given.pop(option) for option in get_type_hints(group)})
         command(**given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

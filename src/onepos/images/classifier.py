@@ -14,15 +14,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from onepos.estimator import (
-    FloatArray,
-    Job,
-    SinglePositiveClassifier,
-    as_pair,
-    as_probability,
-    is_full,
-    warn_unobserved,
-)
+from onepos.estimator import FloatArray, SinglePositiveClassifier, as_pair, as_probability, is_full, warn_unobserved
 from onepos.images.features import Floats, ImageFeatures, run_network
 from onepos.images.inputs import (
     ImageInput,
@@ -43,7 +35,7 @@ from onepos.training.loop import History
 from onepos.training.plan import Plan
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 from onepos.training.samples import Samples, Scaling, as_samples
-from onepos.training.task import TrainingData, Validation, needs
+from onepos.training.task import Task, TrainingData, Validation, make_task, needs
 
 
 class SinglePositiveImageClassifier(SinglePositiveClassifier):
@@ -191,9 +183,9 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         if self.backbone_lr is not None:
             self._check_not_negative("backbone_lr")
 
-    def _make_data(
+    def _make_task(
         self, X: Any, y: Any, validation: tuple[Any, Any] | None, method: Method, plan: Plan, **options: Any
-    ) -> Job:
+    ) -> Task:
         """Check everything that needs no image first, then read the images."""
         on_images: OnImages | None = options["on_images"]
         check_images(X)
@@ -215,7 +207,8 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
             usual = 1.0 if self.images_.weights_sha256 is None else 0.1
             backbone_lr = usual if self.backbone_lr is None else float(self.backbone_lr)
             plan = replace(plan, frozen_epochs=int(self.frozen_epochs), backbone_lr=backbone_lr)
-        return Job(TrainingData(samples, held_out, self._offers), observed[kept], plan, network)
+        data = TrainingData(samples, held_out, self._offers)
+        return make_task(data, observed[kept], method, plan, network=network)
 
     def _make_network(self, X: Any, method: Method, plan: Plan) -> nn.Module:
         """What is trained before the head; sets `images_`, `features_` and `scaling_`."""

@@ -52,7 +52,7 @@ def read_coco(root: str | os.PathLike[str], *, strict: bool = True, check_files:
         classes = of_part
         ids, parts[part] = _label(path, content, classes, images)
         if check_files:
-            check_images(folder, parts[part][0], path.name, lambda row, ids=ids: f"image {ids[row]}")
+            check_images(folder, parts[part][0], path.name, [f"image {number}" for number in ids].__getitem__)
     if strict:
         if len(classes) != N_CLASSES:
             raise ValueError(

@@ -55,7 +55,7 @@ def read_voc(root: str | os.PathLike[str], *, strict: bool = True, check_files: 
             raise ValueError(f"{lists} must list images with flag 1; the lists *_{ending}.txt have none. Check them.")
         if check_files:
             places = [lines[name] for name in names]
-            check_images(folder, paths, f"{classes[0]}_{ending}.txt", lambda row, at=places: f"line {at[row]}")
+            check_images(folder, paths, f"{classes[0]}_{ending}.txt", [f"line {place}" for place in places].__getitem__)
         parts[part] = paths, np.stack([flags[name] for name in names])
     if strict:
         check_counts("VOC 2012", folder, {part: len(paths) for part, (paths, _) in parts.items()}, EXPECTED, VARIANTS)
