@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onepos.images.readers import ImageDataset
 
 _LABELS_LISTED = 30
+_COLUMNS = ("labels", "observed", "class_prior", "class_prior_lower", "class_prior_upper")
 
 
 def make_classifier(
@@ -81,29 +82,30 @@ def without_skipped(values: Any, model: SinglePositiveClassifier) -> Any:
     return values[[row not in skipped for row in range(len(values))]] if skipped else values
 
 
-def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any, seconds: float) -> dict[str, Any]:
-    """What a report of a fit contains: one entry per label, one per epoch, and the settings."""
+def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any) -> dict[str, Any]:
+    """A fit in plain lists and numbers, as `onepos.report.fit_page.render_fit` takes it; epochs count from 1."""
     import platform
     from importlib.metadata import version
 
     from onepos import __version__
 
-    interval = model.class_prior_interval_
+    interval, history = model.class_prior_interval_, model.history_
     return {
-        "label": [str(name) for name in model.classes_],
+        "labels": [str(name) for name in model.classes_],
         "observed": observed.sum(0).tolist(),
-        "prior": [json_number(value) for value in model.class_prior_],
-        "lower": [json_number(value) for value in interval[:, 0]],
-        "upper": [json_number(value) for value in interval[:, 1]],
-        "threshold": model.thresholds_.tolist(),
-        "loss": model.history_.loss,
-        "validation": model.history_.validation,
-        "best_epoch": model.history_.best_epoch,
+        "class_prior": [json_number(value) for value in model.class_prior_],
+        "class_prior_lower": [json_number(value) for value in interval[:, 0]],
+        "class_prior_upper": [json_number(value) for value in interval[:, 1]],
+        "thresholds": model.thresholds_.tolist(),
+        "history": {
+            "epoch": list(range(1, len(history.loss) + 1)),
+            "loss": history.loss,
+            "validation": history.validation or None,
+        },
+        "best_epoch": history.best_epoch + 1,
         "method": method,
         "parameters": model.method_.get_params(),
         "n_rows": len(observed),
-        "n_features": getattr(model, "n_features_in_", None),
-        "seconds": seconds,
         "versions": {"onepos": __version__, "python": platform.python_version()}
         | {package: version(package) for package in ("torch", "numpy", "scikit-learn")},
     }
@@ -111,18 +113,18 @@ def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any, s
 
 def show_fit(model: SinglePositiveClassifier, summary: dict[str, Any], out: Path, report: Path | None) -> None:
     """Print the labels, the epoch that was kept, where the model is, and the next command."""
-    columns = [summary[name] for name in ("label", "observed", "prior", "lower", "upper")]
+    columns = [summary[name] for name in _COLUMNS]
     rows = [[show_number(cell) for cell in row] for row in zip(*columns, strict=True)]
     title = f"trained {summary['method']} on {summary['n_rows']} rows; share = estimated share of rows with the label"
     show_table(["label", "observed rows", "share", "lower", "upper"], rows[:_LABELS_LISTED], title=title)
     if len(rows) > _LABELS_LISTED:
         print(f"… and {len(rows) - _LABELS_LISTED} more labels, in {out}/model.json")
-    best = summary["best_epoch"]
-    epoch = f"epoch {best + 1} of {len(summary['loss'])}"
-    if summary["validation"]:
-        print(f"\nkept {epoch}: it has the best score on the validation rows, {summary['validation'][best]:.4f}")
+    best, scores = summary["best_epoch"], summary["history"]["validation"]
+    epoch = f"epoch {best} of {len(summary['history']['loss'])}"
+    if scores:
+        print(f"\nkept {epoch}: it has the best score on the validation rows, {scores[best - 1]:.4f}")
     else:
-        print(f"\nkept {epoch}, the last one: only --validation rows can tell which epoch is best")
+        print(f"\nkept {epoch}, the last one; with --validation DATA the best epoch is kept")
     print(f"model: {out}")
     n_held = getattr(model.network_, "n_training_rows", 0)
     if n_held:

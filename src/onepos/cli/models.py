@@ -110,21 +110,23 @@ def fit(
     model.set_params(**{name: value for name, value in (chosen.plan | settings).items() if name in known})
     train_model(model, rows, observed, quiet, held_out, checkpoint)
     model.save(out)
-    summary = summarize_fit(model, method, without_skipped(observed, model), time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    summary = summarize_fit(model, method, without_skipped(observed, model))
+    summary |= {"seconds": seconds, "data": data, "model": str(out)}
     if report is not None:
         from onepos.files import write_atomically
         from onepos.report.fit_page import render_fit
 
         write_atomically(report, render_fit(summary))
     if as_json:
-        best, scores = summary["best_epoch"], summary["validation"]
+        best, history = summary["best_epoch"] - 1, summary["history"]
         show_json(
             {
                 "model": str(out),
                 "best_epoch": best,
-                "validation": scores[best] if scores else None,
-                "loss": summary["loss"][-1],
-                "class_prior": dict(zip(summary["label"], summary["prior"], strict=True)),
+                "validation": history["validation"][best] if history["validation"] else None,
+                "loss": history["loss"][-1],
+                "class_prior": dict(zip(summary["labels"], summary["class_prior"], strict=True)),
             }
         )
     elif not quiet:
