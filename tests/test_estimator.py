@@ -355,3 +355,13 @@ def test_every_random_number_follows_from_random_state(toy, short_cross_fit):
     np.testing.assert_array_equal(first.class_prior_, again.class_prior_)
     np.testing.assert_array_equal(first.predict_proba(X), again.predict_proba(X))
     assert not np.allclose(first.class_prior_, other.class_prior_, atol=1e-6)
+
+
+def test_a_fitted_model_keeps_no_targets_of_its_rows(toy, short_cross_fit):
+    X, _, observed = toy
+    method = CRISPPlus(cardinality=1.8, ensemble_weight=0.0)
+    fitted = SinglePositiveClassifier(method, epochs=1, random_state=0).fit(X, observed)
+    held = [*fitted.method_.buffers(), *fitted.network_.buffers(), *fitted.network_.parameters()]
+    assert not any(len(X) in tensor.shape for tensor in held)
+    twin = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(twin.predict_proba(X), fitted.predict_proba(X))

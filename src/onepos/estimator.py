@@ -155,6 +155,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch)
         self._check_trained(task.samples)
         outcome = read_outcome(task, training_logits(task, trained), self.threshold)
+        method.forget_training()
         self.history_, self.method_, self.network_ = trained.history, method.cpu(), trained.network.cpu()
         self.class_prior_, self.class_prior_interval_, self.thresholds_ = outcome
         return self

@@ -230,6 +230,12 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     def end_epoch(self, train: TrainView) -> None:
         """After each epoch: revise what is remembered. By default nothing."""
 
+    def forget_training(self) -> None:
+        """Drop what only training needs: buffers registered with persistent=False, such as targets of the rows."""
+        for module in self.modules():
+            for name in module._non_persistent_buffers_set:
+                module._buffers[name] = None
+
     def lr_factor(self, name: str) -> float:
         """Learning rate of the method's parameter `name`, as a multiple of the plan's."""
         return 1.0
