@@ -9,16 +9,15 @@ from collections import Counter
 import pytest
 
 from onepos.bench.comparison import compare_methods
+from onepos.bench.grid import Axis
 from onepos.bench.results import StudyResults, read_results
 from onepos.bench.store import Store
-from onepos.bench.study import Selection
 from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores
 from onepos.report import study_significance as significance
 from onepos.report.study_cells import heading
-from onepos.report.study_regret import regret_tables
 
 
 def make_study(**changes):
@@ -303,36 +302,28 @@ def test_the_test_of_the_ranks():
     assert text_of(scores.overview_table([each]), "crisp", "All") == "1.00"
 
 
-def test_regret_of_a_criterion():
-    """Full labels choose configuration 0; the risk chooses 1 in trial 0, and right in trial 1."""
+def test_points_of_a_star():
+    """The centre, and two values of one parameter; one run of the first diverged."""
+    axes = {name: Axis("values", (value,)) for name, value in (("lr", 0.01), ("weight_decay", 0.0), ("batch_size", 8))}
+    space = {"crisp": {"lam": Axis("values", (0.5, 2.0))}}
+    study = make_study(sampler="star", networks=("linear",), space=axes, method_space=space)
 
     def give(run):
-        test = [0.8, 0.7, 0.6, 0.5][run.configuration]
-        wrong = abs(run.configuration - (1 - run.trial))
-        return make_result(1.0 - run.configuration / 10, test, criteria={"pu_risk": wrong, "likelihood": test})
+        is_lost = run.configuration == 1 and run.trial == 1
+        return make_result(0.5, 0.1 * run.configuration + 0.1 * run.trial, diverged=is_lost)
 
-    first, second = regret_tables(make_results(make_study(), give))
-    assert [row[0].text for row in first.rows] == ["likelihood", "pu_risk", "at random"]
-    assert text_of(first, "likelihood", "All") == "0.00 ± 0.00"
-    assert text_of(first, "pu_risk", "yeast") == "5.00 ± 5.77"  # 10 and 0 points, in two methods each
-    assert text_of(first, "at random", "All") == "15.00 ± 0.00"
-    assert cell_of(first, "likelihood", "yeast").is_best
-    assert "average precision" in first.title
-    assert "mAP" in second.title
-    assert regret_tables(make_results(make_study(), lambda run: make_result(0.5, 0.5))) == []
-
-
-def test_regret_of_a_loss_and_without_what_diverged():
-    """Configuration 3 diverged, and is not among those to take at random."""
-
-    def give(run):
-        test = [0.2, 0.3, 0.4, 0.9][run.configuration]
-        return make_result(test, test, criteria={"likelihood": run.configuration}, diverged=run.configuration == 3)
-
-    study = make_study(selection=Selection("ranking_loss", "full"))
-    first, _ = regret_tables(make_results(study, give))
-    assert text_of(first, "likelihood", "All") == "20.00 ± 0.00"
-    assert text_of(first, "at random", "All") == "10.00 ± 0.00"
+    table = facts.star_table(make_results(study, give))
+    rows = [[cell.flat() for cell in row] for row in table.rows]
+    assert table.header == ["Method", "Point", *study.datasets]
+    assert [row[:2] for row in rows] == [
+        ["an (floor)", "centre"],
+        ["crisp", "centre"],
+        ["crisp", "lam 0.5"],
+        ["crisp", "lam 2"],
+        ["full (oracle)", "centre"],
+    ]
+    assert [row[2] for row in rows[1:4]] == ["0.050 ± 0.071", "0.100 [1 of 2 trials]", "0.250 ± 0.071"]
+    assert facts.star_table(make_results(make_study(), give)) is None
 
 
 def test_chosen_runs_one_by_one():

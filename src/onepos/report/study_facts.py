@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from onepos.bench.grid import Axis
-from onepos.bench.results import Finished, StudyResults
+from onepos.bench.results import Finished, StudyResults, primary_metric, score_of
 from onepos.bench.statistics import summarise
 from onepos.bench.study import Run
 from onepos.datasets import DATASETS
@@ -151,6 +151,29 @@ def prior_table(results: StudyResults) -> Table | None:
         "that keeps no priors is given those that the estimator reads off its scores."
     )
     return Table("priors", "Error of the class priors", ["Method", *results.study.datasets], rows, about)
+
+
+def star_table(results: StudyResults) -> Table | None:
+    """Point of a star × data set: the test score; None where the study is no star."""
+    study, metric = results.study, primary_metric(results.study)
+    if study.sampler != "star":
+        return None
+    scores: dict[tuple[str, str, int], list[float]] = {}
+    for run, result in results.finished:
+        if not result["diverged"]:
+            scores.setdefault((run.dataset, run.method, run.configuration), []).append(score_of(result, metric))
+    rows = []
+    for method in study.methods:
+        for k, point in enumerate(study.star(method)):
+            setting = ", ".join(f"{name} {_short(value)}" for name, value in point.items())
+            trials = {dataset: scores.get((dataset, method, k), []) for dataset in study.datasets}
+            cells = [summary_cell(values, results.n_trials(dataset)) for dataset, values in trials.items()]
+            rows.append([heading(results, method), Cell(setting or "centre"), *cells])
+    about = (
+        f"{METRICS[metric].title} on the test rows, mean ± standard deviation over the trials. One parameter is "
+        "varied, all others stay at the centre. Nothing is chosen among the points."
+    )
+    return Table("star", "One parameter at a time", ["Method", "Point", *study.datasets], rows, about)
 
 
 def dataset_table(results: StudyResults) -> Table:
