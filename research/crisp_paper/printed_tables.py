@@ -21,7 +21,7 @@ from onepos.bench.results import StudyResults
 from onepos.bench.statistics import SignedRanks, Summary, mean_scores, signed_ranks
 from onepos.datasets import DATASETS
 from onepos.report.page import Section, make_section
-from onepos.report.study_cells import heading
+from onepos.report.study_scores import heading
 from onepos.report.tables import MISSING, Cell, Table, mean_and_std, p_value, percent, signed
 
 NOT_RUN = "not run"

@@ -15,7 +15,7 @@ from onepos.bench.results import StudyResults, primary_metric, score_of
 from onepos.bench.statistics import summarise
 from onepos.metrics import METRICS
 from onepos.report.page import Chart, Section, make_section
-from onepos.report.study_cells import heading, summary_cell
+from onepos.report.study_scores import heading, summary_cell
 from onepos.report.tables import Cell, Table
 
 _DECADE = 10  # from the least to the greatest value, for a logarithmic axis

@@ -16,10 +16,9 @@ import numpy as np
 
 from crisp_paper.panels import EpochPanel, Names, epoch_chart
 from onepos.bench.results import StudyResults
-from onepos.report.charts.canvas import Floats
 from onepos.report.page import Chart, Section, make_section
-from onepos.report.study_cells import heading
-from onepos.report.tables import MISSING, Cell, Table, as_float, decimal, percent, seconds_text
+from onepos.report.study_scores import heading
+from onepos.report.tables import MISSING, Cell, Floats, Table, as_float, decimal, percent, seconds_text
 
 _N_SHOWN = 3  # labels of a data set for which the study names none
 

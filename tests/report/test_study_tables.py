@@ -17,7 +17,6 @@ from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores
 from onepos.report import study_significance as significance
-from onepos.report.study_cells import heading
 
 
 def make_study(**changes):
@@ -122,7 +121,7 @@ def test_privileged_methods_are_marked():
         return make_result(0.5, 0.5, privileged=words[run.method])
 
     results = make_results(make_study(), give)
-    assert [heading(results, name).flat() for name in results.study.methods] == [
+    assert [scores.heading(results, name).flat() for name in results.study.methods] == [
         "an (floor)",
         "crisp †",
         "full (oracle)",

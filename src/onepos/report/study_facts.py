@@ -15,7 +15,7 @@ from onepos.bench.study import Run
 from onepos.datasets import DATASETS
 from onepos.metrics import METRICS
 from onepos.report.charts.canvas import shorten
-from onepos.report.study_cells import heading, summary_cell
+from onepos.report.study_scores import heading, summary_cell
 from onepos.report.tables import MISSING, Cell, Table, as_float, csv_table, decimal, seconds_text
 
 _STATES = ("done", "running", "waiting", "stale", "failed", "skipped")

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from onepos import __version__
 from onepos.bench.comparison import SHOWN, MetricComparison, compare_methods
 from onepos.bench.results import StudyResults, criterion_of, primary_metric, read_results
+from onepos.bench.store import Store, find_stores
 from onepos.files import write_atomically
 from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
@@ -23,9 +24,28 @@ from onepos.report import study_scores as scores
 from onepos.report import study_significance as significance
 from onepos.report.charts.ranks import budget_chart, critical_difference_diagram
 from onepos.report.page import Chart, Page, Section, make_section, render_html, render_latex, render_markdown
-from onepos.report.study_cells import heading
-from onepos.report.tables import grouped
+from onepos.report.tables import grouped, markdown_table
 from onepos.training.selection import MAJORITY
+
+
+def write_reports(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
+    """Write the report of the study in a folder or file, or of every study in the folders within it.
+
+    Args:
+        folder: Of `onepos bench run`, or a file of `onepos bench pack`; studies may be unfinished.
+        out: Where to write. The reports of several studies go into a folder each, beside `README.md`, which lists them.
+
+    Returns:
+        The files.
+    """
+    there = Path(out)
+    if Path(folder).is_file():
+        return write_report(folder, there)
+    stores = find_stores(folder)
+    written = [file for name, store in stores.items() for file in write_report(store.folder, there / name)]
+    if "." in stores:
+        return written
+    return [*written, write_atomically(there / "README.md", _list(stores))]
 
 
 def write_report(source: str | os.PathLike[str], out_folder: str | os.PathLike[str]) -> list[Path]:
@@ -73,6 +93,14 @@ def make_page(results: StudyResults, extra: Sequence[Section] = ()) -> Page:
         downloads={"cells.csv": scores.cells_csv(results, comparisons)},
         footer=f"Made with onepos {__version__} from the results of the study alone.",
     )
+
+
+def _list(stores: Mapping[str, Store]) -> str:
+    rows = []
+    for name, store in stores.items():
+        runs = store.study().runs()
+        rows.append([f"[{name}]({name}/report.md)", f"{store.status(runs).done} of {len(runs)}"])
+    return f"# Reports\n\n{markdown_table(rows, ['study', 'finished runs'])}\n"
 
 
 def _sections(results: StudyResults, shown: Sequence[MetricComparison]) -> list[Section]:
@@ -187,7 +215,7 @@ def _tiles(results: StudyResults, shown: Sequence[MetricComparison]) -> list[tup
     test = next(each.friedman for each in shown if each.metric == metric)
     if test is not None:
         rank = min(test.mean_ranks.values())
-        names = [heading(results, name).text for name, each in test.mean_ranks.items() if each == rank]
+        names = [scores.heading(results, name).text for name, each in test.mean_ranks.items() if each == rank]
         text = f"best mean rank in {METRICS[metric].words}: {rank:.2f}, of {len(test.mean_ranks)} methods"
         tiles.append((", ".join(names), text))
     hours, devices = facts.machine_hours(results)

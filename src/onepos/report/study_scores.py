@@ -1,4 +1,4 @@
-"""Tables of scores: per metric, mean ranks over all, ranks by budget, and every cell as CSV."""
+"""Tables of scores: per metric, mean ranks over all, ranks by budget, every cell as CSV; and cells of other tables."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from collections.abc import Mapping, Sequence
 
 from onepos.bench.comparison import MetricComparison, known_mean, rank_methods, share_of
 from onepos.bench.results import Chosen, StudyResults, choose, primary_metric
-from onepos.bench.statistics import summarise
+from onepos.bench.statistics import FloatArray, summarise
 from onepos.metrics import METRICS
-from onepos.report.study_cells import heading, summary_cell
-from onepos.report.tables import MISSING, Cell, Table, csv_table, decimal
+from onepos.report.tables import MISSING, Cell, Table, csv_table, decimal, mean_and_std
+
+
+def heading(results: StudyResults, method: str) -> Cell:
+    """The head of a method's row: its name, its role, and a dagger where it is privileged."""
+    roles = {results.study.floor: "floor", results.study.oracle: "oracle"}
+    is_privileged = method in results.privileged and method != results.study.oracle
+    return Cell(method + (" †" if is_privileged else ""), mark=roles.get(method, ""))
+
+
+def summary_cell(values: Sequence[float] | FloatArray, n_wanted: int) -> Cell:
+    """Mean ± std of the trials, with a note where some are missing."""
+    summary = summarise(values)
+    is_short = 0 < summary.n < n_wanted
+    return Cell(mean_and_std(summary), notes=((f"{summary.n} of {n_wanted} trials", "warning"),) if is_short else ())
 
 
 def scores_table(comparison: MetricComparison) -> Table:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from onepos.bench.comparison import MetricComparison, known_mean, share_of
 from onepos.bench.statistics import ShareClosed
 from onepos.metrics import METRICS
-from onepos.report.study_cells import heading
+from onepos.report.study_scores import heading
 from onepos.report.tables import MISSING, Cell, Table, decimal, p_value, percent
 
 

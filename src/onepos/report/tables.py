@@ -9,8 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from onepos.bench.statistics import Summary
+
+Floats = NDArray[np.float64]
 
 Position = tuple[int, int]
 """Row and column of a cell, counted from zero."""
@@ -103,10 +108,17 @@ def as_float(value: Any) -> float | None:
     return float(value)
 
 
-def column(section: Mapping[str, Any] | None, name: str, length: int) -> list[float | None]:
-    """A list of numbers from a section, or that many unknowns where the section has none."""
+def as_array(values: Sequence[Any]) -> Floats:
+    """The values as floats, NaN where one is not known."""
+    array = np.array(values, dtype=float)
+    array[~np.isfinite(array)] = np.nan
+    return array
+
+
+def column(section: Mapping[str, Any] | None, name: str, length: int) -> Floats:
+    """The numbers of that name in a section; all unknown where the section has none."""
     values = (section or {}).get(name)
-    return [None] * length if values is None else [as_float(value) for value in values]
+    return np.full(length, np.nan) if values is None else as_array(values)
 
 
 def decimal(value: Any, digits: int = 3, missing: str = MISSING) -> str:
