@@ -16,7 +16,6 @@ from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores
-from onepos.report import study_significance as significance
 
 
 def make_study(**changes):
@@ -137,7 +136,7 @@ def test_wins_are_counted_by_data_set():
         better = 0.4 if run.dataset == "yeast" else 0.0
         return make_result(0.5, {"an": 0.5, "crisp": 0.5 + better, "full": 0.9}[run.method] + 0.01 * run.trial)
 
-    table = significance.record_table(compare_methods(make_results(make_study(), give), "map"))
+    table = scores.record_table(compare_methods(make_results(make_study(), give), "map"))
     assert text_of(table, "crisp", "an") == "1/1/0"
     assert text_of(table, "an", "crisp") == "0/1/1"
     assert text_of(table, "crisp", "All") == "1/1/0"
@@ -148,17 +147,17 @@ def test_splits_that_share_rows_make_wins_harder(split, expected):
     """Differences 0.125 and 0.145: t = 13.5 as they stand, 12.1 corrected, 12.7 needed."""
     numbers = {"an": (0.5, 0.5), "crisp": (0.625, 0.645), "full": (0.9, 0.9)}
     results = make_results(make_study(split=split), by_method(numbers))
-    assert text_of(significance.record_table(compare_methods(results, "map")), "crisp", "an") == expected
+    assert text_of(scores.record_table(compare_methods(results, "map")), "crisp", "an") == expected
 
 
 def test_half_of_the_way():
     results = make_results(make_study(), by_method({"an": (0.5, 0.6), "crisp": (0.3, 0.4), "full": (0.1, 0.2)}))
     each = compare_methods(results, "ranking_loss")
-    assert text_of(significance.share_table(each), "crisp", "yeast") == "50 %"
-    assert text_of(significance.share_table(each), "Distance", "yeast").startswith("0.400")
-    assert text_of(significance.share_overview([each]), "crisp", "Ranking loss") == "50 %"
+    assert text_of(scores.share_table(each), "crisp", "yeast") == "50 %"
+    assert text_of(scores.share_table(each), "Distance", "yeast").startswith("0.400")
+    assert text_of(scores.share_overview([each]), "crisp", "Ranking loss") == "50 %"
     upside_down = compare_methods(results, "map")  # here the floor is better than the oracle
-    assert text_of(significance.share_overview([upside_down]), "crisp", "mAP") == "–"
+    assert text_of(scores.share_overview([upside_down]), "crisp", "mAP") == "–"
 
 
 def test_a_share_over_fewer_data_sets_says_so_and_is_not_the_best():
@@ -169,9 +168,9 @@ def test_a_share_over_fewer_data_sets_says_so_and_is_not_the_best():
         make_results(study, lambda run, k=k: None if (run.method, run.dataset) == ("crisp", k) else give(run))
         for k in ("", "yeast")
     )
-    table = significance.share_overview([compare_methods(whole, "ranking_loss")])
+    table = scores.share_overview([compare_methods(whole, "ranking_loss")])
     assert cell_of(table, "crisp", "Ranking loss").is_best
-    table = significance.share_overview([compare_methods(partly, "ranking_loss")])
+    table = scores.share_overview([compare_methods(partly, "ranking_loss")])
     assert cell_of(table, "crisp", "Ranking loss").flat() == "50 % [on 1 of 2]"
     assert not cell_of(table, "crisp", "Ranking loss").is_best
 
@@ -297,7 +296,7 @@ def test_the_test_of_the_ranks():
     study = make_study(datasets=("image", "scene", "yeast", "corel5k", "mirflickr", "delicious"))
     numbers = {"an": (0.5, 0.5), "crisp": (0.4, 0.4), "full": (0.1, 0.1)}
     each = compare_methods(make_results(study, by_method(numbers)), "ranking_loss")
-    assert text_of(significance.friedman_table([each]), "Ranking loss ↓", "Chi-square") == "6.00"
+    assert text_of(scores.friedman_table([each]), "Ranking loss ↓", "Chi-square") == "6.00"
     assert text_of(scores.overview_table([each]), "crisp", "All") == "1.00"
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from onepos.report.charts.fits import (
-    MAX_ROWS,
     Result,
     convergence_labels,
     has_curves,
+    prior_caption,
     prior_chart,
     prior_convergence,
     prior_run,
@@ -25,19 +25,7 @@ from onepos.report.charts.fits import (
     training_curves,
 )
 from onepos.report.page import Chart, Example, Page, Section, render_html
-from onepos.report.tables import (
-    MISSING,
-    UNKNOWN,
-    Cell,
-    Table,
-    as_array,
-    as_float,
-    column,
-    decimal,
-    grouped,
-    percent,
-    signed,
-)
+from onepos.report.tables import Cell, Table, as_array, as_float, column, decimal, grouped, percent, priors_table
 
 _LEAD = (
     "In single-positive learning one label of every training example is observed; all the others, true or not, are "
@@ -85,45 +73,6 @@ def demo_priors_table(result: Result) -> Table:
     priors = result.get("priors") or {"label": []}
     about = "Error is estimated minus true." if priors.get("true") is not None else ""
     return priors_table(priors, "priors", "The priors, label by label", about)
-
-
-def priors_table(priors: Mapping[str, Any], name: str, title: str, about: str = "") -> Table:
-    """One row per label: what was observed and estimated and, where known, true prior, predicted share and threshold.
-
-    Args:
-        priors: A column per key: `label`; `n_positive` and `observed_share`; `estimated`, `lower`, `upper` and
-            `reliable`; `true`, `predicted_share` and `threshold`. None or NaN is unknown.
-        name: Identifier of the table.
-        title: Its heading.
-        about: Sentences on how to read it.
-    """
-    labels = priors["label"]
-
-    def texts(key: str, digits: int = 3, missing: str = MISSING) -> list[str]:
-        return [decimal(value, digits, missing) for value in column(priors, key, len(labels))]
-
-    intervals = zip(texts("lower", missing=UNKNOWN), texts("upper", missing=UNKNOWN), strict=True)
-    columns: dict[str, list[str]] = {
-        "Label": [str(label) for label in labels],
-        "Observed positives": texts("n_positive", 0),
-        "Observed share": texts("observed_share"),
-        "Estimated prior": texts("estimated", missing=UNKNOWN),
-        "Interval": [UNKNOWN if UNKNOWN in ends else " to ".join(ends) for ends in intervals],
-    }
-    estimated, true = (column(priors, key, len(labels)) for key in ("estimated", "true"))
-    if np.isfinite(true).any():
-        columns |= {"True prior": texts("true"), "Error": [signed(value) for value in (estimated - true).tolist()]}
-    for head, key in (("Mean predicted", "predicted_share"), ("Threshold", "threshold")):
-        if np.isfinite(column(priors, key, len(labels))).any():
-            columns[head] = texts(key)
-    flags = [True] * len(labels) if priors.get("reliable") is None else priors["reliable"]
-    enough = ["yes" if flag else "no" for flag in flags]
-    columns["Enough positives"] = [
-        text if is_known else UNKNOWN for text, is_known in zip(enough, np.isfinite(estimated), strict=True)
-    ]
-    tones = {"no": "worse", UNKNOWN: "unknown"}
-    rows = [[Cell(text, tone=tones.get(text, "")) for text in row] for row in zip(*columns.values(), strict=True)]
-    return Table(name, title, list(columns), rows, about)
 
 
 def image_uri(pixels: Sequence[Sequence[float]]) -> str:
@@ -188,32 +137,13 @@ def _prior_sections(result: Result) -> Iterator[Section]:
             "The observed share counts a label only where it is the observed one, so it is too small for every label "
             "that shares its examples with others. The estimate corrects that."
         )
-        chart = Chart(partial(prior_chart, result), prior_caption(table) + _TRAINING_SCORES)
+        caption = (
+            f"{prior_caption(table)} The interval assumes scores of examples that the model was not trained on. Here "
+            "the scores are those of the training examples, so estimates and intervals come out too low."
+        )
+        chart = Chart(partial(prior_chart, result), caption)
         yield Section("priors", "How common each label really is", [text], chart=chart)
         yield Section("prior-table", table.title, tables=(table,))
-
-
-def prior_caption(table: Table) -> str:
-    """How to read `prior_chart`.
-
-    Args:
-        table: Of the same priors, by `priors_table`.
-    """
-    if len(table.rows) > MAX_ROWS:
-        caption = "One dot per label; on the dashed line the two are equal. The pale line is the confidence interval."
-    else:
-        caption = "The pale bar is the confidence interval of the estimate; an arrow marks one that goes on."
-    if any(row[-1].text == "no" for row in table.rows):
-        caption += " A hollow dot marks an estimate from too few observed positives."
-    if any(row[-1].text == "unknown" for row in table.rows):
-        caption += " Unknown: the label has no estimate, as when it was never observed."
-    return caption
-
-
-_TRAINING_SCORES = (
-    " The interval assumes scores of examples that the model was not trained on. Here the scores are "
-    "those of the training examples, so estimates and intervals come out too low."
-)
 
 
 def _metric_row(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Cell]:

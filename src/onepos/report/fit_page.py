@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from onepos.report.charts.fits import Result, has_curves, prior_chart, training_curves
-from onepos.report.demo_page import made_with, prior_caption, priors_table
+from onepos.report.charts.fits import Result, has_curves, prior_caption, prior_chart, training_curves
+from onepos.report.demo_page import made_with
 from onepos.report.page import Chart, Page, Section, render_html
-from onepos.report.tables import Cell, Table, as_float, column, decimal, grouped, seconds_text
+from onepos.report.tables import Cell, Table, as_float, column, decimal, grouped, priors_table, seconds_text
 
 
 def render_fit(result: Result) -> str:

@@ -21,7 +21,6 @@ from onepos.files import write_atomically
 from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores
-from onepos.report import study_significance as significance
 from onepos.report.charts.ranks import budget_chart, critical_difference_diagram
 from onepos.report.page import Chart, Page, Section, make_section, render_html, render_latex, render_markdown
 from onepos.report.tables import grouped, markdown_table
@@ -108,8 +107,8 @@ def _sections(results: StudyResults, shown: Sequence[MetricComparison]) -> list[
         make_section("star", "", facts.star_table(results)),
         make_section("overview", "", scores.overview_table(shown)),
         *map(_metric_section, shown),
-        make_section("tests", "", significance.friedman_table(shown)),
-        make_section("distance", "", significance.share_overview(shown), folded=map(significance.share_table, shown)),
+        make_section("tests", "", scores.friedman_table(shown)),
+        make_section("distance", "", scores.share_overview(shown), folded=map(scores.share_table, shown)),
         *([] if results.study.sampler == "star" else [_budget_section(results), _winners_section(results)]),
         make_section("time", "", facts.cost_table(results)),
         make_section("class-priors", "", facts.prior_table(results)),
@@ -131,7 +130,7 @@ def _metric_section(each: MetricComparison) -> Section:
         caption = "Mean ranks over the data sets. A bar joins methods that do not differ significantly (Nemenyi, 0.05)."
         chart = Chart(partial(critical_difference_diagram, each.friedman, name), caption)
     table = scores.scores_table(each)
-    return make_section(f"metric-{table.name}", "", table, folded=[significance.record_table(each)], chart=chart)
+    return make_section(f"metric-{table.name}", "", table, folded=[scores.record_table(each)], chart=chart)
 
 
 def _budget_section(results: StudyResults) -> Section:

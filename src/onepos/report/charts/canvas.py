@@ -42,10 +42,7 @@ _STYLE: dict[str, Any] = {
     "grid.color": GRID,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
+    **{f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")},
     "legend.frameon": False,
     "legend.borderaxespad": 0,
     "legend.borderpad": 0,
@@ -140,16 +137,12 @@ def spread(heights: Floats, gap: float, low: float, high: float) -> Floats:
     >>> spread(np.array([5.0, 5.0, 20.0]), gap=2, low=0, high=30).tolist()
     [4.0, 6.0, 20.0]
     """
+    from scipy.optimize import isotonic_regression
+
     order = np.argsort(heights, kind="stable")
     steps = gap * np.arange(len(heights))
-    # With the steps taken off, "at least the gap apart" reads "not decreasing": pool adjacent violators.
-    blocks: list[tuple[float, int]] = []
-    for value in heights[order] - steps:
-        blocks.append((float(value), 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (a, n), (b, m) = blocks[-2:]
-            blocks[-2:] = [((a * n + b * m) / (n + m), n + m)]
-    flat = np.concatenate([np.full(n, value) for value, n in blocks])
+    # With the steps taken off, "at least the gap apart" reads "not decreasing".
+    flat = isotonic_regression(heights[order] - steps).x
     placed = np.empty(len(heights))
     placed[order] = np.clip(flat, low, max(low, high - steps[-1])) + steps
     return placed

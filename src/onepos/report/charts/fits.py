@@ -28,7 +28,7 @@ from onepos.report.charts.canvas import (
     scale_priors,
     shorten,
 )
-from onepos.report.tables import Floats, as_array, as_float, column
+from onepos.report.tables import Floats, Table, as_array, as_float, column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,21 +85,35 @@ def prior_chart(result: Result, width: int = WIDE) -> str:
     priors = result.get("priors")
     if not priors or not priors["label"]:
         return ""
-    n_labels = len(priors["label"])
+    is_wide, n_labels = width > NARROW, len(priors["label"])
     columns = ("true", "estimated", "lower", "upper", "observed_share")
     values = {name: column(priors, name, n_labels) for name in columns}
-    flags = priors.get("reliable")
-    reliable = np.ones(n_labels, dtype=bool) if flags is None else np.asarray(flags, dtype=bool)
+    reliable = np.array([True] * n_labels if priors.get("reliable") is None else priors["reliable"], dtype=bool)
     if n_labels > MAX_ROWS:
-        height = 560 if width > NARROW else 440
         title = "Estimated against true prior, one dot per label"
         draw = partial(_draw_scatter, values=values, reliable=reliable)
-        return render(draw, width, height, "prior-chart", title)
-    names = [shorten(name, 24 if width > NARROW else 12) for name in priors["label"]]
-    height = (84 if width > NARROW else 124) + 30 * n_labels
+        return render(draw, width, 560 if is_wide else 440, "prior-chart", title)
+    names = [shorten(name, 24 if is_wide else 12) for name in priors["label"]]
     title = "Prior of each label: true, observed and estimated"
     draw = partial(_draw_rows, values=values, reliable=reliable, names=names)
-    return render(draw, width, height, "prior-chart", title)
+    return render(draw, width, (84 if is_wide else 124) + 30 * n_labels, "prior-chart", title)
+
+
+def prior_caption(table: Table) -> str:
+    """How to read `prior_chart`.
+
+    Args:
+        table: Of the same priors, by `priors_table`.
+    """
+    if len(table.rows) > MAX_ROWS:
+        caption = "One dot per label; on the dashed line the two are equal. The pale line is the confidence interval."
+    else:
+        caption = "The pale bar is the confidence interval of the estimate; an arrow marks one that goes on."
+    if any(row[-1].text == "no" for row in table.rows):
+        caption += " A hollow dot marks an estimate from too few observed positives."
+    if any(row[-1].text == "unknown" for row in table.rows):
+        caption += " Unknown: the label has no estimate, as when it was never observed."
+    return caption
 
 
 def training_curves(result: Result, width: int = WIDE) -> str:
@@ -254,9 +268,8 @@ def _prior_history(run: Mapping[str, Any]) -> Floats:
     return np.array([[np.nan] * n_labels if row is None else as_array(row) for row in rows])
 
 
-def _label_names(result: Result) -> Sequence[object]:
-    names: Sequence[object] = (result.get("priors") or {}).get("label") or result["dataset"]["label_names"]
-    return names
+def _label_names(result: Result) -> list[object]:
+    return list((result.get("priors") or {}).get("label") or result["dataset"]["label_names"])
 
 
 def _span(priors: Floats) -> float:
