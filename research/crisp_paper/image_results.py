@@ -16,7 +16,7 @@ from onepos.datasets import DATASETS
 from onepos.files import write_atomically
 from onepos.metrics import METRICS
 from onepos.report.page import Page, make_section, render_markdown
-from onepos.report.study_cells import heading
+from onepos.report.study_scores import heading
 from onepos.report.tables import MISSING, Cell, Table, as_float, mean_and_std, percent, plain, signed
 
 Source = str | os.PathLike[str]

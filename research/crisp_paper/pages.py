@@ -2,9 +2,10 @@
 
     python -m crisp_paper.pages research/results            # write them
     python -m crisp_paper.pages research/results --check    # list how they differ from what the runs give
+    python -m crisp_paper.pages research/results --html out # write them as HTML, with their charts, elsewhere
 
-Per study a report.md, with the paper's numbers in sections of their own; reproduction.md; images.md; and
-consistency/report.md. Other formats are made by `onepos bench report`.
+Per study a report.md, with the paper's figures and numbers in sections of their own; reproduction.md; images.md; and
+consistency/report.md. `onepos bench report` makes the page of a study without the sections about the paper.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from typing import NamedTuple
 
 from crisp_paper import consistency_page, image_results, reproduction
 from crisp_paper.printed_tables import paper_sections
-from onepos.bench.results import read_results
+from onepos.bench.results import StudyResults, read_results
 from onepos.files import write_atomically
-from onepos.report.page import Page, render_markdown
+from onepos.report.page import Page, render_html, render_markdown
 from onepos.report.study_page import make_page
 
 _NUMBER = re.compile(r"(?<![\w.])[−+-]?\d+(?:\.\d+)?(?![\w.])(?: %)?")
@@ -39,23 +40,22 @@ class MarkdownTable(NamedTuple):
     rows: list[list[str]]
 
 
-def make_pages(results: Path) -> Iterator[tuple[Path, str]]:
-    """The path and the text of each page of a folder of results."""
+def make_pages(results: Path) -> Iterator[tuple[Path, Page]]:
+    """Each page of a folder of results, with the path of its Markdown."""
     for packed in sorted(results.glob("*/runs.jsonl.gz")):
-        yield packed.with_name("report.md"), study_text(packed)
+        yield packed.with_name("report.md"), study_page(read_results(packed))
     evidence = reproduction.read_evidence(*reproduction.find_sources(results))
-    yield results / "reproduction.md", render_markdown(reproduction.make_reproduction(evidence))
+    yield results / "reproduction.md", reproduction.make_reproduction(evidence)
     images = [read_results(path) for path in image_results.find_sources(results)]
-    yield results / "images.md", render_markdown(image_results.make_image_results(images))
+    yield results / "images.md", image_results.make_image_results(images)
     consistency = results / "consistency" / "results.json"
     content = json.loads(consistency.read_text(encoding="utf-8"))
-    yield consistency.with_name("report.md"), render_markdown(consistency_page.make_report(content))
+    yield consistency.with_name("report.md"), consistency_page.make_report(content)
 
 
-def study_text(packed: Path) -> str:
+def study_page(results: StudyResults) -> Page:
     """The page of a study, with the sections about the paper."""
-    results = read_results(packed)
-    return render_markdown(make_page(results, extra=paper_sections(results)))
+    return make_page(results, extra=paper_sections(results))
 
 
 def find_differences(committed: str, rebuilt: Page | str) -> list[str]:
@@ -140,14 +140,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path, help="the folder research/results")
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 where a page differs")
+    parser.add_argument("--html", type=Path, metavar="FOLDER", help="write HTML to this folder instead")
     options = parser.parse_args()
     differences = []
-    for path, text in make_pages(options.results):
+    for path, page in make_pages(options.results):
         if options.check:
             committed = path.read_text(encoding="utf-8") if path.is_file() else ""
-            differences += [f"{path}: {each}" for each in find_differences(committed, text)]
+            differences += [f"{path}: {each}" for each in find_differences(committed, page)]
+        elif options.html:
+            target = (options.html / path.relative_to(options.results)).with_suffix(".html")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            print(write_atomically(target, render_html(page)))
         else:
-            print(write_atomically(path, text))
+            print(write_atomically(path, render_markdown(page)))
     for each in differences:
         print(each)
     raise SystemExit(bool(differences))

@@ -1,4 +1,4 @@
-"""The printed numbers beside those of a study, as sections behind those of its report.
+"""The sections that a study's report gains here: the paper's own figures, and the printed numbers beside ours.
 
 page = make_page(results, extra=paper_sections(results))
 """
@@ -12,20 +12,23 @@ from statistics import median
 
 from crisp_paper.paper import paper_datasets, paper_tables, paper_tests, paper_value
 from crisp_paper.printed import VERDICTS, Key, Printed, deciding_spread, judge, measure, printed_cells, printed_text
+from crisp_paper.regret import regret_tables
+from crisp_paper.sensitivity import sensitivity_section
 from crisp_paper.shortfall import reach_table, shortfall_table
+from crisp_paper.traces import trace_sections
 from onepos.bench.comparison import SHOWN, MetricComparison, compare_methods, metric_title
 from onepos.bench.results import StudyResults
 from onepos.bench.statistics import SignedRanks, Summary, mean_scores, signed_ranks
 from onepos.datasets import DATASETS
 from onepos.report.page import Section, make_section
-from onepos.report.study_cells import heading
+from onepos.report.study_scores import heading
 from onepos.report.tables import MISSING, Cell, Table, mean_and_std, p_value, percent, signed
 
 NOT_RUN = "not run"
 
 
 def paper_sections(results: StudyResults) -> list[Section]:
-    """The study beside the paper: printed numbers, tests, shortfalls, counts of the data, times."""
+    """What the paper has too: rays of a star, curves by epoch, regret, printed numbers, tests, data, times."""
     study, ours = results.study, measure(results)
     cells = [cell for cell in printed_cells() if cell.dataset in study.datasets and cell.method in study.methods]
     status = {cell.key: judge(cell, ours[cell.key]) if cell.key in ours else NOT_RUN for cell in cells}
@@ -33,6 +36,9 @@ def paper_sections(results: StudyResults) -> list[Section]:
     has_choice = study.sampler != "star" and any(run.configuration for run in results.runs)
     below = (reach_table(results), shortfall_table(results)) if has_choice else ()
     return [
+        sensitivity_section(results),
+        *trace_sections(results),
+        make_section("selection", "Choosing without full labels", *(regret_tables(results) if has_choice else ())),
         make_section(
             "paper-scores",
             "Beside the paper’s numbers",

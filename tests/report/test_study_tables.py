@@ -9,16 +9,13 @@ from collections import Counter
 import pytest
 
 from onepos.bench.comparison import compare_methods
+from onepos.bench.grid import Axis
 from onepos.bench.results import StudyResults, read_results
 from onepos.bench.store import Store
-from onepos.bench.study import Selection
 from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores
-from onepos.report import study_significance as significance
-from onepos.report.study_cells import heading
-from onepos.report.study_regret import regret_tables
 
 
 def make_study(**changes):
@@ -123,7 +120,7 @@ def test_privileged_methods_are_marked():
         return make_result(0.5, 0.5, privileged=words[run.method])
 
     results = make_results(make_study(), give)
-    assert [heading(results, name).flat() for name in results.study.methods] == [
+    assert [scores.heading(results, name).flat() for name in results.study.methods] == [
         "an (floor)",
         "crisp †",
         "full (oracle)",
@@ -139,7 +136,7 @@ def test_wins_are_counted_by_data_set():
         better = 0.4 if run.dataset == "yeast" else 0.0
         return make_result(0.5, {"an": 0.5, "crisp": 0.5 + better, "full": 0.9}[run.method] + 0.01 * run.trial)
 
-    table = significance.record_table(compare_methods(make_results(make_study(), give), "map"))
+    table = scores.record_table(compare_methods(make_results(make_study(), give), "map"))
     assert text_of(table, "crisp", "an") == "1/1/0"
     assert text_of(table, "an", "crisp") == "0/1/1"
     assert text_of(table, "crisp", "All") == "1/1/0"
@@ -150,17 +147,17 @@ def test_splits_that_share_rows_make_wins_harder(split, expected):
     """Differences 0.125 and 0.145: t = 13.5 as they stand, 12.1 corrected, 12.7 needed."""
     numbers = {"an": (0.5, 0.5), "crisp": (0.625, 0.645), "full": (0.9, 0.9)}
     results = make_results(make_study(split=split), by_method(numbers))
-    assert text_of(significance.record_table(compare_methods(results, "map")), "crisp", "an") == expected
+    assert text_of(scores.record_table(compare_methods(results, "map")), "crisp", "an") == expected
 
 
 def test_half_of_the_way():
     results = make_results(make_study(), by_method({"an": (0.5, 0.6), "crisp": (0.3, 0.4), "full": (0.1, 0.2)}))
     each = compare_methods(results, "ranking_loss")
-    assert text_of(significance.share_table(each), "crisp", "yeast") == "50 %"
-    assert text_of(significance.share_table(each), "Distance", "yeast").startswith("0.400")
-    assert text_of(significance.share_overview([each]), "crisp", "Ranking loss") == "50 %"
+    assert text_of(scores.share_table(each), "crisp", "yeast") == "50 %"
+    assert text_of(scores.share_table(each), "Distance", "yeast").startswith("0.400")
+    assert text_of(scores.share_overview([each]), "crisp", "Ranking loss") == "50 %"
     upside_down = compare_methods(results, "map")  # here the floor is better than the oracle
-    assert text_of(significance.share_overview([upside_down]), "crisp", "mAP") == "–"
+    assert text_of(scores.share_overview([upside_down]), "crisp", "mAP") == "–"
 
 
 def test_a_share_over_fewer_data_sets_says_so_and_is_not_the_best():
@@ -171,9 +168,9 @@ def test_a_share_over_fewer_data_sets_says_so_and_is_not_the_best():
         make_results(study, lambda run, k=k: None if (run.method, run.dataset) == ("crisp", k) else give(run))
         for k in ("", "yeast")
     )
-    table = significance.share_overview([compare_methods(whole, "ranking_loss")])
+    table = scores.share_overview([compare_methods(whole, "ranking_loss")])
     assert cell_of(table, "crisp", "Ranking loss").is_best
-    table = significance.share_overview([compare_methods(partly, "ranking_loss")])
+    table = scores.share_overview([compare_methods(partly, "ranking_loss")])
     assert cell_of(table, "crisp", "Ranking loss").flat() == "50 % [on 1 of 2]"
     assert not cell_of(table, "crisp", "Ranking loss").is_best
 
@@ -299,40 +296,32 @@ def test_the_test_of_the_ranks():
     study = make_study(datasets=("image", "scene", "yeast", "corel5k", "mirflickr", "delicious"))
     numbers = {"an": (0.5, 0.5), "crisp": (0.4, 0.4), "full": (0.1, 0.1)}
     each = compare_methods(make_results(study, by_method(numbers)), "ranking_loss")
-    assert text_of(significance.friedman_table([each]), "Ranking loss ↓", "Chi-square") == "6.00"
+    assert text_of(scores.friedman_table([each]), "Ranking loss ↓", "Chi-square") == "6.00"
     assert text_of(scores.overview_table([each]), "crisp", "All") == "1.00"
 
 
-def test_regret_of_a_criterion():
-    """Full labels choose configuration 0; the risk chooses 1 in trial 0, and right in trial 1."""
+def test_points_of_a_star():
+    """The centre, and two values of one parameter; one run of the first diverged."""
+    axes = {name: Axis("values", (value,)) for name, value in (("lr", 0.01), ("weight_decay", 0.0), ("batch_size", 8))}
+    space = {"crisp": {"lam": Axis("values", (0.5, 2.0))}}
+    study = make_study(sampler="star", networks=("linear",), space=axes, method_space=space)
 
     def give(run):
-        test = [0.8, 0.7, 0.6, 0.5][run.configuration]
-        wrong = abs(run.configuration - (1 - run.trial))
-        return make_result(1.0 - run.configuration / 10, test, criteria={"pu_risk": wrong, "likelihood": test})
+        is_lost = run.configuration == 1 and run.trial == 1
+        return make_result(0.5, 0.1 * run.configuration + 0.1 * run.trial, diverged=is_lost)
 
-    first, second = regret_tables(make_results(make_study(), give))
-    assert [row[0].text for row in first.rows] == ["likelihood", "pu_risk", "at random"]
-    assert text_of(first, "likelihood", "All") == "0.00 ± 0.00"
-    assert text_of(first, "pu_risk", "yeast") == "5.00 ± 5.77"  # 10 and 0 points, in two methods each
-    assert text_of(first, "at random", "All") == "15.00 ± 0.00"
-    assert cell_of(first, "likelihood", "yeast").is_best
-    assert "average precision" in first.title
-    assert "mAP" in second.title
-    assert regret_tables(make_results(make_study(), lambda run: make_result(0.5, 0.5))) == []
-
-
-def test_regret_of_a_loss_and_without_what_diverged():
-    """Configuration 3 diverged, and is not among those to take at random."""
-
-    def give(run):
-        test = [0.2, 0.3, 0.4, 0.9][run.configuration]
-        return make_result(test, test, criteria={"likelihood": run.configuration}, diverged=run.configuration == 3)
-
-    study = make_study(selection=Selection("ranking_loss", "full"))
-    first, _ = regret_tables(make_results(study, give))
-    assert text_of(first, "likelihood", "All") == "20.00 ± 0.00"
-    assert text_of(first, "at random", "All") == "10.00 ± 0.00"
+    table = facts.star_table(make_results(study, give))
+    rows = [[cell.flat() for cell in row] for row in table.rows]
+    assert table.header == ["Method", "Point", *study.datasets]
+    assert [row[:2] for row in rows] == [
+        ["an (floor)", "centre"],
+        ["crisp", "centre"],
+        ["crisp", "lam 0.5"],
+        ["crisp", "lam 2"],
+        ["full (oracle)", "centre"],
+    ]
+    assert [row[2] for row in rows[1:4]] == ["0.050 ± 0.071", "0.100 [1 of 2 trials]", "0.250 ± 0.071"]
+    assert facts.star_table(make_results(make_study(), give)) is None
 
 
 def test_chosen_runs_one_by_one():

@@ -26,7 +26,7 @@ def test_the_check_can_fail():
 
 
 def test_no_module_of_the_report_imports_torch():
-    assert len(MODULES) > 15
+    assert len(MODULES) > 10
     names = [*MODULES, "onepos.bench.results", "onepos.bench.comparison", "onepos.bench.store"]
     assert heavy_after("\n".join(f"import {name}" for name in names)) == "[]"
 

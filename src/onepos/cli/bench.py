@@ -108,7 +108,7 @@ def bench_report(
     as_json: Json = False,
 ) -> None:
     """Write the report of a study, or of each of several: one page, and its tables as Markdown, LaTeX and CSV."""
-    from onepos.report.suite import write_reports
+    from onepos.report.study_page import write_reports
 
     beside = folder.parent if folder.is_file() else folder
     written = [str(path) for path in write_reports(folder, out or beside / "report")]

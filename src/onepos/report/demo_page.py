@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from onepos.report.charts.fits import (
-    MAX_ROWS,
     Result,
     convergence_labels,
     has_curves,
+    prior_caption,
     prior_chart,
     prior_convergence,
     prior_run,
@@ -23,8 +25,7 @@ from onepos.report.charts.fits import (
     training_curves,
 )
 from onepos.report.page import Chart, Example, Page, Section, render_html
-from onepos.report.priors import priors_table
-from onepos.report.tables import Cell, Table, as_float, column, decimal, grouped, percent
+from onepos.report.tables import Cell, Table, as_array, as_float, column, decimal, grouped, percent, priors_table
 
 _LEAD = (
     "In single-positive learning one label of every training example is observed; all the others, true or not, are "
@@ -55,7 +56,7 @@ def render_demo(result: Result) -> str:
 def metrics_table(result: Result) -> Table:
     """One row per metric, one column per run; below a score the share of the distance to the oracle that it closes."""
     runs = result["runs"]
-    rows = [[Cell(_metric_title(metric)), *map(_score_cell, _metric_row(metric, runs))] for metric in result["metrics"]]
+    rows = [_metric_row(metric, runs) for metric in result["metrics"]]
     for title, key, digits in (("Training time (s)", "seconds", 1), ("Epoch kept", "best_epoch", 0)):
         if any(as_float(run.get(key)) is not None for run in runs):
             rows.append([Cell(title), *(Cell(decimal(run.get(key), digits)) for run in runs)])
@@ -136,89 +137,48 @@ def _prior_sections(result: Result) -> Iterator[Section]:
             "The observed share counts a label only where it is the observed one, so it is too small for every label "
             "that shares its examples with others. The estimate corrects that."
         )
-        chart = Chart(partial(prior_chart, result), prior_caption(table) + _TRAINING_SCORES)
+        caption = (
+            f"{prior_caption(table)} The interval assumes scores of examples that the model was not trained on. Here "
+            "the scores are those of the training examples, so estimates and intervals come out too low."
+        )
+        chart = Chart(partial(prior_chart, result), caption)
         yield Section("priors", "How common each label really is", [text], chart=chart)
         yield Section("prior-table", table.title, tables=(table,))
 
 
-def prior_caption(table: Table) -> str:
-    """How to read `prior_chart`.
-
-    Args:
-        table: Of the same priors, by `priors_table`.
-    """
-    if len(table.rows) > MAX_ROWS:
-        caption = "One dot per label; on the dashed line the two are equal. The pale line is the confidence interval."
-    else:
-        caption = "The pale bar is the confidence interval of the estimate; an arrow marks one that goes on."
-    if any(row[-1].text == "no" for row in table.rows):
-        caption += " A hollow dot marks an estimate from too few observed positives."
-    if any(row[-1].text == "unknown" for row in table.rows):
-        caption += " Unknown: the label has no estimate, as when it was never observed."
-    return caption
-
-
-_TRAINING_SCORES = (
-    " The interval assumes scores of examples that the model was not trained on. Here the scores are "
-    "those of the training examples, so estimates and intervals come out too low."
-)
-
-
-class _Score(NamedTuple):
-    """One run's value of one metric.
-
-    Attributes:
-        text: The value as text.
-        share: Share of the distance from floor to oracle that the run closes; None where it is not defined.
-        is_best: Whether no run but the oracle is better.
-    """
-
-    text: str
-    share: float | None
-    is_best: bool
-
-
-def _score_cell(score: _Score) -> Cell:
-    if score.share is None:
-        return Cell(score.text, is_best=score.is_best)
-    notes = ((percent(score.share), "worse" if score.share < 0 else ""),)
-    return Cell(score.text, notes=notes, is_best=score.is_best, heat=min(1.0, max(0.0, score.share)))
-
-
-def _metric_title(metric: Mapping[str, Any]) -> str:
-    return f"{metric['title']} {'↑' if metric['greater_is_better'] else '↓'}"
-
-
-def _metric_row(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[_Score]:
-    """One score per run.
-
-    The share compares a method with the first run whose role is "floor" and the first whose role is "oracle"; it is
-    left out where the floor is not worse than the oracle.
-    """
-    # With the sign turned, smaller is better for every metric.
-    sign = -1.0 if metric["greater_is_better"] else 1.0
-    scores = [as_float((run.get("scores") or {}).get(metric["name"])) for run in runs]
-    costs = [None if score is None else sign * score for score in scores]
-    roles = [run.get("role", "method") for run in runs]
-    floor, oracle = (
-        next((cost for cost, name in zip(costs, roles, strict=True) if name == role), None)
-        for role in ("floor", "oracle")
-    )
-    contest = [cost for cost, role in zip(costs, roles, strict=True) if role != "oracle" and cost is not None]
+def _metric_row(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Cell]:
+    scores, is_greater = _scores(metric, runs), metric["greater_is_better"]
+    contest = [
+        score for score, run in zip(scores, runs, strict=True) if run.get("role") != "oracle" and not math.isnan(score)
+    ]
     # Equal as printed is equal: bold must not hint at a difference that the digits do not have.
-    best = decimal(sign * min(contest)) if len(contest) > 1 else None
-    cells = []
-    for score, cost, role in zip(scores, costs, roles, strict=True):
+    best = decimal(max(contest) if is_greater else min(contest)) if len(contest) > 1 else None
+    cells = [Cell(f"{metric['title']} {'↑' if is_greater else '↓'}")]
+    for score, share, run in zip(scores, _shares(metric, runs), runs, strict=True):
         text = decimal(score)
-        share = _share_closed(cost, floor, oracle) if role == "method" else None
-        cells.append(_Score(text, share, role != "oracle" and text == best))
+        cell = Cell(text, is_best=run.get("role") != "oracle" and text == best)
+        if not math.isnan(share):
+            notes = ((percent(share), "worse" if share < 0 else ""),)
+            cell = dataclasses.replace(cell, notes=notes, heat=min(1.0, max(0.0, share)))
+        cells.append(cell)
     return cells
 
 
-def _share_closed(cost: float | None, floor: float | None, oracle: float | None) -> float | None:
-    if cost is None or floor is None or oracle is None or floor <= oracle:
-        return None
-    return (floor - cost) / (floor - oracle)
+def _scores(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    values = as_array([(run.get("scores") or {}).get(metric["name"]) for run in runs]).tolist()
+    return list(values)
+
+
+def _shares(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Share of the distance from the first floor to the first oracle that each method closes; NaN without one.
+
+    Where the floor is not worse than the oracle, there is none.
+    """
+    sign = -1.0 if metric["greater_is_better"] else 1.0  # with the sign turned, smaller is better for every metric
+    pairs = [(sign * score, run.get("role", "method")) for score, run in zip(_scores(metric, runs), runs, strict=True)]
+    floor, oracle = (next((cost for cost, role in pairs if role == name), math.nan) for name in ("floor", "oracle"))
+    is_clear = floor > oracle
+    return [(floor - cost) / (floor - oracle) if is_clear and role == "method" else math.nan for cost, role in pairs]
 
 
 def _data_text(dataset: Mapping[str, Any]) -> str:
@@ -248,10 +208,10 @@ def _tiles(result: Result) -> list[tuple[str, str]]:
 def _gap_tile(result: Result) -> list[tuple[str, str]]:
     """The best method's share of the distance closed, in the first metric that has one."""
     for metric in result["metrics"]:
-        scores = _metric_row(metric, result["runs"])
-        shares = [(s.share, run) for s, run in zip(scores, result["runs"], strict=True) if s.share is not None]
-        if shares:
-            share, run = max(shares, key=lambda pair: pair[0])
+        pairs = zip(_shares(metric, result["runs"]), result["runs"], strict=True)
+        known = [(share, run) for share, run in pairs if not math.isnan(share)]
+        if known:
+            share, run = max(known, key=lambda pair: pair[0])
             text = f"of the {metric['title'].lower()} gap to full labels closed by {run_name(run)}"
             return [(percent(share), text + (", worse than the floor" if share < 0 else ""))]
     return []
@@ -263,12 +223,11 @@ def _prior_tile(result: Result) -> list[tuple[str, str]]:
     true, estimated, share = (
         column(priors, name, len(priors["label"])) for name in ("true", "estimated", "observed_share")
     )
-    known = [row for row in zip(true, estimated, share, strict=True) if None not in row]
-    if not known:
+    known = np.isfinite(true + estimated + share)
+    if not known.any():
         return []
-    t, e, s = np.array(known, dtype=float).T
-    text = f"mean error of the estimated priors (of the observed shares: {np.abs(s - t).mean():.3f})"
-    return [(f"{np.abs(e - t).mean():.3f}", text)]
+    ours, observed = (np.abs(values - true)[known].mean() for values in (estimated, share))
+    return [(f"{ours:.3f}", f"mean error of the estimated priors (of the observed shares: {observed:.3f})")]
 
 
 def _example(example: Mapping[str, Any]) -> Example:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from onepos.report.charts.fits import Result, has_curves, prior_chart, training_curves
-from onepos.report.demo_page import made_with, prior_caption
+import numpy as np
+
+from onepos.report.charts.fits import Result, has_curves, prior_caption, prior_chart, training_curves
+from onepos.report.demo_page import made_with
 from onepos.report.page import Chart, Page, Section, render_html
-from onepos.report.priors import priors_table
-from onepos.report.tables import Cell, Table, as_float, column, decimal, grouped, seconds_text
+from onepos.report.tables import Cell, Table, as_float, column, decimal, grouped, priors_table, seconds_text
 
 
 def render_fit(result: Result) -> str:
@@ -60,7 +61,7 @@ def _priors(result: Result) -> dict[str, Any]:
     return {
         "label": labels,
         "n_positive": observed,
-        "observed_share": [None if count is None or not n_rows else count / n_rows for count in observed],
+        "observed_share": observed / n_rows if n_rows else None,
         "estimated": result.get("class_prior"),
         "lower": result.get("class_prior_lower"),
         "upper": result.get("class_prior_upper"),
@@ -86,12 +87,11 @@ def _tiles(result: Result, priors: Mapping[str, Any]) -> list[tuple[str, str]]:
     tiles = []
     if result.get("n_rows"):
         tiles.append((grouped(result["n_rows"]), "training rows"))
-    counts = [count for count in priors["n_positive"] if count is not None]
-    if counts and result.get("n_rows"):
-        tiles.append((f"{sum(counts) / result['n_rows']:.2f}", "observed labels per row"))
-    estimated = [value for value in column(priors, "estimated", len(priors["label"])) if value is not None]
-    if estimated:
-        tiles.append((f"{sum(estimated):.2f}", "true labels per row, estimated: the sum of the class priors"))
+        if np.isfinite(priors["n_positive"]).any():
+            tiles.append((f"{np.nansum(priors['n_positive']) / result['n_rows']:.2f}", "observed labels per row"))
+    estimated = column(priors, "estimated", len(priors["label"]))
+    if np.isfinite(estimated).any():
+        tiles.append((f"{np.nansum(estimated):.2f}", "true labels per row, estimated: the sum of the class priors"))
     seconds = as_float(result.get("seconds"))
     if seconds is not None:
         tiles.append((seconds_text(seconds), "duration of the fit"))

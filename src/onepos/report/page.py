@@ -100,11 +100,7 @@ class Page:
 
 
 def make_section(
-    name: str,
-    title: str,
-    *tables: Table | None,
-    folded: Iterable[Table | None] = (),
-    chart: Chart | None = None,
+    name: str, title: str, *tables: Table | None, folded: Iterable[Table | None] = (), chart: Chart | None = None
 ) -> Section:
     """A section of the tables that have rows; without a title it takes that of the first of them."""
     shown = tuple(table for table in tables if table is not None and table.rows)

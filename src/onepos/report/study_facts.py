@@ -9,13 +9,13 @@ from statistics import median
 from typing import Any
 
 from onepos.bench.grid import Axis
-from onepos.bench.results import Finished, StudyResults
+from onepos.bench.results import Finished, StudyResults, primary_metric, score_of
 from onepos.bench.statistics import summarise
 from onepos.bench.study import Run
 from onepos.datasets import DATASETS
 from onepos.metrics import METRICS
 from onepos.report.charts.canvas import shorten
-from onepos.report.study_cells import heading, summary_cell
+from onepos.report.study_scores import heading, summary_cell
 from onepos.report.tables import MISSING, Cell, Table, as_float, csv_table, decimal, seconds_text
 
 _STATES = ("done", "running", "waiting", "stale", "failed", "skipped")
@@ -27,9 +27,9 @@ def state_table(results: StudyResults) -> Table:
     for dataset in (*results.study.datasets, "all"):
         states = Counter(results.states[run.key()] for run in results.runs if dataset in (run.dataset, "all"))
         finished = [result for run, result in results.finished if dataset in (run.dataset, "all")]
-        numbers = [sum(states.values()), *(states[state] for state in _STATES)]
-        numbers.append(sum(bool(result["diverged"]) for result in finished))
-        hours = sum(as_float(result["timing"].get("seconds")) or 0.0 for result in finished) / 3600
+        n_diverged = sum(bool(result["diverged"]) for result in finished)
+        numbers = [sum(states.values()), *(states[state] for state in _STATES), n_diverged]
+        hours = _hours(result["timing"] for result in finished)
         rows.append([Cell(dataset), *(Cell(str(number)) for number in numbers), Cell(f"{hours:.2f}")])
     header = ["Data set", "planned", *_STATES, "diverged", "hours"]
     about = (
@@ -59,8 +59,7 @@ def reason_table(results: StudyResults) -> Table | None:
 def machine_hours(results: StudyResults) -> tuple[float, list[str]]:
     """Hours of all finished runs, and the devices they ran on."""
     timings = [result["timing"] for _, result in results.finished]
-    hours = sum(as_float(timing.get("seconds")) or 0.0 for timing in timings) / 3600
-    return hours, sorted({str(timing["device"]) for timing in timings if timing.get("device")})
+    return _hours(timings), sorted({str(timing["device"]) for timing in timings if timing.get("device")})
 
 
 def device_table(results: StudyResults) -> Table:
@@ -70,9 +69,8 @@ def device_table(results: StudyResults) -> Table:
         groups.setdefault(str(result["timing"].get("device") or "unknown"), []).append(result["timing"])
     rows = []
     for device, timings in sorted(groups.items()):
-        hours = sum(as_float(timing.get("seconds")) or 0.0 for timing in timings) / 3600
         stack = median(timing.get("stack") or 1 for timing in timings)
-        rows.append([Cell(device), Cell(str(len(timings))), Cell(f"{hours:.2f}"), Cell(f"{stack:g}")])
+        rows.append([*map(Cell, [device, str(len(timings)), f"{_hours(timings):.2f}", f"{stack:g}"])])
     about = "Trained together: how many runs shared their steps, in the median."
     return Table("devices", "Devices", ["Device", "Runs", "Hours", "Trained together"], rows, about)
 
@@ -82,20 +80,17 @@ def cost_table(results: StudyResults) -> Table:
     timings: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for run, result in results.finished:
         timings.setdefault((run.dataset, run.method), []).append(result["timing"])
-    seconds = {key: _median(each.get("seconds") for each in values) for key, values in timings.items()}
-    devices = {key: {each.get("device") for each in values} for key, values in timings.items()}
-    memory = {key: _median(each.get("memory_bytes") for each in values) for key, values in timings.items()}
     rows = []
     for method in results.study.methods:
         cells = []
         for dataset in results.study.datasets:
-            ours, floor = seconds.get((dataset, method)), seconds.get((dataset, results.study.floor))
-            size = memory.get((dataset, method))
-            alike = devices.get((dataset, method)) == devices.get((dataset, results.study.floor))
-            notes = [f"× {ours / floor:.1f}"] if ours and floor and alike else []
+            both = [timings.get((dataset, name), []) for name in (method, results.study.floor)]
+            (ours, floor), size = (_median(each, "seconds") for each in both), _median(both[0], "memory_bytes")
+            devices, floor_devices = ({each.get("device") for each in group} for group in both)
+            notes = [f"× {ours / floor:.1f}"] if ours and floor and devices == floor_devices else []
             notes += [f"{size / 2**20:.0f} MiB"] if size else []
-            text = ", ".join(notes)
-            cells.append(Cell(MISSING if ours is None else seconds_text(ours), notes=((text, ""),) if text else ()))
+            below = ((", ".join(notes), ""),) if notes else ()
+            cells.append(Cell(MISSING if ours is None else seconds_text(ours), notes=below))
         rows.append([heading(results, method), *cells])
     about = (
         "Median over the runs; below, times the seconds of the floor, where both ran on the same devices, and the "
@@ -153,6 +148,29 @@ def prior_table(results: StudyResults) -> Table | None:
     return Table("priors", "Error of the class priors", ["Method", *results.study.datasets], rows, about)
 
 
+def star_table(results: StudyResults) -> Table | None:
+    """Point of a star × data set: the test score; None where the study is no star."""
+    study, metric = results.study, primary_metric(results.study)
+    if study.sampler != "star":
+        return None
+    scores: dict[tuple[str, str, int], list[float]] = {}
+    for run, result in results.finished:
+        if not result["diverged"]:
+            scores.setdefault((run.dataset, run.method, run.configuration), []).append(score_of(result, metric))
+    rows = []
+    for method in study.methods:
+        for k, point in enumerate(study.star(method)):
+            setting = ", ".join(f"{name} {_short(value)}" for name, value in point.items())
+            trials = {dataset: scores.get((dataset, method, k), []) for dataset in study.datasets}
+            cells = [summary_cell(values, results.n_trials(dataset)) for dataset, values in trials.items()]
+            rows.append([heading(results, method), Cell(setting or "centre"), *cells])
+    about = (
+        f"{METRICS[metric].title} on the test rows, mean ± standard deviation over the trials. One parameter is "
+        "varied, all others stay at the centre. Nothing is chosen among the points."
+    )
+    return Table("star", "One parameter at a time", ["Method", "Point", *study.datasets], rows, about)
+
+
 def dataset_table(results: StudyResults) -> Table:
     """The data sets, and the budget of a method on each."""
     seen = {run.dataset: result for run, result in reversed(results.finished)}
@@ -162,10 +180,9 @@ def dataset_table(results: StudyResults) -> Table:
         n_labels = result["n_labels"] if result else source.n_labels if source else None
         budget = results.study.budgets.get(dataset, results.study.budget)
         count = len({run.configuration for run in results.runs if run.dataset == dataset})
-        numbers = [source.n_samples if source else None, source.n_features if source else None, n_labels]
-        cardinality = Cell(decimal(result["cardinality"] if result else None, 2))
-        rest = [decimal(number, 0) for number in (budget.trials, count, budget.epochs)]
-        rows.append([Cell(dataset), *(Cell(decimal(number, 0)) for number in numbers), cardinality, *map(Cell, rest)])
+        sizes = (getattr(source, "n_samples", None), getattr(source, "n_features", None), n_labels)
+        texts = [dataset, *(decimal(size, 0) for size in sizes), decimal(result["cardinality"] if result else None, 2)]
+        rows.append([*map(Cell, texts), *(Cell(str(each)) for each in (budget.trials, count, budget.epochs))])
     header = ["Data set", "Rows", "Features", "Labels", "Labels per row", "Trials", "Configurations", "Epochs"]
     about = "Labels per row: in the training rows of the first trial. Configurations: per method."
     return Table("datasets", "Data sets", header, rows, about)
@@ -231,6 +248,10 @@ def _best_error(trials: Sequence[Sequence[float]]) -> str:
     return decimal(min(means)) if len(means) > 1 else ""
 
 
-def _median(values: Iterable[Any]) -> float | None:
-    known = [value for value in map(as_float, values) if value is not None]
+def _median(timings: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    known = [value for timing in timings if (value := as_float(timing.get(name))) is not None]
     return float(median(known)) if known else None
+
+
+def _hours(timings: Iterable[Mapping[str, Any]]) -> float:
+    return sum(as_float(timing.get("seconds")) or 0.0 for timing in timings) / 3600

@@ -9,27 +9,42 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 from onepos import __version__
 from onepos.bench.comparison import SHOWN, MetricComparison, compare_methods
 from onepos.bench.results import StudyResults, criterion_of, primary_metric, read_results
+from onepos.bench.store import Store, find_stores
 from onepos.files import write_atomically
 from onepos.metrics import METRICS
 from onepos.report import study_facts as facts
 from onepos.report import study_scores as scores
-from onepos.report import study_significance as significance
-from onepos.report import study_traces as traced
-from onepos.report.charts.panels import epoch_chart, value_chart
 from onepos.report.charts.ranks import budget_chart, critical_difference_diagram
 from onepos.report.page import Chart, Page, Section, make_section, render_html, render_latex, render_markdown
-from onepos.report.study_cells import heading
-from onepos.report.study_regret import regret_tables
-from onepos.report.study_sensitivity import find_rays, make_panel, sensitivity_table
-from onepos.report.tables import grouped
+from onepos.report.tables import grouped, markdown_table
 from onepos.training.selection import MAJORITY
+
+
+def write_reports(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:
+    """Write the report of the study in a folder or file, or of every study in the folders within it.
+
+    Args:
+        folder: Of `onepos bench run`, or a file of `onepos bench pack`; studies may be unfinished.
+        out: Where to write. The reports of several studies go into a folder each, beside `README.md`, which lists them.
+
+    Returns:
+        The files.
+    """
+    there = Path(out)
+    if Path(folder).is_file():
+        return write_report(folder, there)
+    stores = find_stores(folder)
+    written = [file for name, store in stores.items() for file in write_report(store.folder, there / name)]
+    if "." in stores:
+        return written
+    return [*written, write_atomically(there / "README.md", _list(stores))]
 
 
 def write_report(source: str | os.PathLike[str], out_folder: str | os.PathLike[str]) -> list[Path]:
@@ -79,18 +94,24 @@ def make_page(results: StudyResults, extra: Sequence[Section] = ()) -> Page:
     )
 
 
+def _list(stores: Mapping[str, Store]) -> str:
+    rows = []
+    for name, store in stores.items():
+        runs = store.study().runs()
+        rows.append([f"[{name}]({name}/report.md)", f"{store.status(runs).done} of {len(runs)}"])
+    return f"# Reports\n\n{markdown_table(rows, ['study', 'finished runs'])}\n"
+
+
 def _sections(results: StudyResults, shown: Sequence[MetricComparison]) -> list[Section]:
     return [
-        _sensitivity_section(results),
-        *_trace_sections(results),
+        make_section("star", "", facts.star_table(results)),
         make_section("overview", "", scores.overview_table(shown)),
         *map(_metric_section, shown),
-        make_section("tests", "", significance.friedman_table(shown)),
-        make_section("distance", "", significance.share_overview(shown), folded=map(significance.share_table, shown)),
+        make_section("tests", "", scores.friedman_table(shown)),
+        make_section("distance", "", scores.share_overview(shown), folded=map(scores.share_table, shown)),
         *([] if results.study.sampler == "star" else [_budget_section(results), _winners_section(results)]),
         make_section("time", "", facts.cost_table(results)),
         make_section("class-priors", "", facts.prior_table(results)),
-        *([_selection_section(results)] if _has_choice(results) else []),
         make_section("data", "", facts.dataset_table(results)),
         make_section(
             "completeness",
@@ -109,7 +130,7 @@ def _metric_section(each: MetricComparison) -> Section:
         caption = "Mean ranks over the data sets. A bar joins methods that do not differ significantly (Nemenyi, 0.05)."
         chart = Chart(partial(critical_difference_diagram, each.friedman, name), caption)
     table = scores.scores_table(each)
-    return make_section(f"metric-{table.name}", "", table, folded=[significance.record_table(each)], chart=chart)
+    return make_section(f"metric-{table.name}", "", table, folded=[scores.record_table(each)], chart=chart)
 
 
 def _budget_section(results: StudyResults) -> Section:
@@ -127,56 +148,9 @@ def _winners_section(results: StudyResults) -> Section:
     return make_section("winners", "", facts.settings_table(results), folded=tables)
 
 
-def _selection_section(results: StudyResults) -> Section:
-    return make_section("selection", "Choosing without full labels", *regret_tables(results))
-
-
 def _has_choice(results: StudyResults) -> bool:
     """Whether there are configurations to choose from; a star is none."""
     return results.study.sampler != "star" and any(run.configuration for run in results.runs)
-
-
-def _sensitivity_section(results: StudyResults) -> Section:
-    rays = find_rays(results)
-    if not rays:
-        return Section("sensitivity", "Sensitivity")
-    panels, metric = [make_panel(ray) for ray in rays], METRICS[primary_metric(results.study)].title
-    caption = (
-        f"{metric} on the test rows when one parameter is varied and all others stay at the centre of the star, the "
-        "hollow mark: mean over the trials, with a band of one standard deviation to either side. A centre that is no "
-        "number stands first; the dotted line carries it on."
-    )
-    table = sensitivity_table(results, rays)
-    return make_section(
-        "sensitivity", "Sensitivity", folded=[table], chart=Chart(partial(value_chart, panels, metric), caption)
-    )
-
-
-def _trace_sections(results: StudyResults) -> Iterator[Section]:
-    """Curves by epoch, where the study has traces."""
-    traces = traced.read_traces(results)
-    if not traces:
-        return
-    names = traced.make_names(results, traces)
-    panels, title = traced.score_panels(traces), "Predicted class priors by epoch"
-    draw = partial(epoch_chart, panels, names, "predicted-priors", title)
-    caption = (
-        "Mean probability of a label over the validation rows: the class prior that the predictions of a method amount "
-        "to; mean over the trials. The dashed line named “true” is the true prior, the share in the training rows. "
-        "Methods with priors of their own are thick. Labels are counted from one."
-    )
-    tables = [traced.score_table(results, each) for each in traces]
-    yield make_section("predicted-priors", title, folded=tables, chart=Chart(draw, caption))
-    panels, title = traced.error_panels(traces), "Convergence of π̂"
-    if panels:
-        draw = partial(epoch_chart, panels, names, "prior-errors", title)
-        caption = (
-            "Mean |π̂ − π| over the labels, of methods with priors of their own: mean over the trials. A curve starts "
-            "with the first estimate."
-        )
-        table = traced.error_table(results, [each for each in traces if each.errors])
-        yield make_section("prior-convergence", title, folded=[table], chart=Chart(draw, caption))
-    yield make_section("estimate-time", "", traced.estimate_time_table(results, traces))
 
 
 def _lead(results: StudyResults) -> str:
@@ -240,7 +214,7 @@ def _tiles(results: StudyResults, shown: Sequence[MetricComparison]) -> list[tup
     test = next(each.friedman for each in shown if each.metric == metric)
     if test is not None:
         rank = min(test.mean_ranks.values())
-        names = [heading(results, name).text for name, each in test.mean_ranks.items() if each == rank]
+        names = [scores.heading(results, name).text for name, each in test.mean_ranks.items() if each == rank]
         text = f"best mean rank in {METRICS[metric].words}: {rank:.2f}, of {len(test.mean_ranks)} methods"
         tiles.append((", ".join(names), text))
     hours, devices = facts.machine_hours(results)

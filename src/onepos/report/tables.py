@@ -9,8 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     from onepos.bench.statistics import Summary
+
+Floats = NDArray[np.float64]
 
 Position = tuple[int, int]
 """Row and column of a cell, counted from zero."""
@@ -103,10 +108,17 @@ def as_float(value: Any) -> float | None:
     return float(value)
 
 
-def column(section: Mapping[str, Any] | None, name: str, length: int) -> list[float | None]:
-    """A list of numbers from a section, or that many unknowns where the section has none."""
+def as_array(values: Sequence[Any]) -> Floats:
+    """The values as floats, NaN where one is not known."""
+    array = np.array(values, dtype=float)
+    array[~np.isfinite(array)] = np.nan
+    return array
+
+
+def column(section: Mapping[str, Any] | None, name: str, length: int) -> Floats:
+    """The numbers of that name in a section; all unknown where the section has none."""
     values = (section or {}).get(name)
-    return [None] * length if values is None else [as_float(value) for value in values]
+    return np.full(length, np.nan) if values is None else as_array(values)
 
 
 def decimal(value: Any, digits: int = 3, missing: str = MISSING) -> str:
@@ -172,6 +184,45 @@ def mean_and_std(summary: Summary, digits: int = 3) -> str:
         return MISSING
     spread = "" if math.isnan(summary.std) else f" ± {summary.std:.{digits}f}"
     return plain(summary.mean, digits) + spread
+
+
+def priors_table(priors: Mapping[str, Any], name: str, title: str, about: str = "") -> Table:
+    """One row per label: what was observed and estimated and, where known, true prior, predicted share and threshold.
+
+    Args:
+        priors: A column per key: `label`; `n_positive` and `observed_share`; `estimated`, `lower`, `upper` and
+            `reliable`; `true`, `predicted_share` and `threshold`. None or NaN is unknown.
+        name: Identifier of the table.
+        title: Its heading.
+        about: Sentences on how to read it.
+    """
+    labels = priors["label"]
+
+    def texts(key: str, digits: int = 3, missing: str = MISSING) -> list[str]:
+        return [decimal(value, digits, missing) for value in column(priors, key, len(labels))]
+
+    intervals = zip(texts("lower", missing=UNKNOWN), texts("upper", missing=UNKNOWN), strict=True)
+    columns: dict[str, list[str]] = {
+        "Label": [str(label) for label in labels],
+        "Observed positives": texts("n_positive", 0),
+        "Observed share": texts("observed_share"),
+        "Estimated prior": texts("estimated", missing=UNKNOWN),
+        "Interval": [UNKNOWN if UNKNOWN in ends else " to ".join(ends) for ends in intervals],
+    }
+    estimated, true = (column(priors, key, len(labels)) for key in ("estimated", "true"))
+    if np.isfinite(true).any():
+        columns |= {"True prior": texts("true"), "Error": [signed(value) for value in (estimated - true).tolist()]}
+    for head, key in (("Mean predicted", "predicted_share"), ("Threshold", "threshold")):
+        if np.isfinite(column(priors, key, len(labels))).any():
+            columns[head] = texts(key)
+    flags = [True] * len(labels) if priors.get("reliable") is None else priors["reliable"]
+    enough = ["yes" if flag else "no" for flag in flags]
+    columns["Enough positives"] = [
+        text if is_known else UNKNOWN for text, is_known in zip(enough, np.isfinite(estimated), strict=True)
+    ]
+    tones = {"no": "worse", UNKNOWN: "unknown"}
+    rows = [[Cell(text, tone=tones.get(text, "")) for text in row] for row in zip(*columns.values(), strict=True)]
+    return Table(name, title, list(columns), rows, about)
 
 
 def markdown_table(rows: Sequence[Sequence[str]], header: Sequence[str], bold: Collection[Position] = ()) -> str:

@@ -12,13 +12,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from onepos.report.tables import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Floats = NDArray[np.float64]
 
 WIDE, NARROW = 920, 350  # widths in pixels at which the page shows a chart, on a desk and on a phone
 INK, MUTED, GRID, CARD = "#1f2430", "#5d6675", "#dfe3ea", "#ffffff"
@@ -43,10 +42,7 @@ _STYLE: dict[str, Any] = {
     "grid.color": GRID,
     "xtick.color": MUTED,
     "ytick.color": MUTED,
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
+    **{f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")},
     "legend.frameon": False,
     "legend.borderaxespad": 0,
     "legend.borderpad": 0,
@@ -88,48 +84,6 @@ def add_axes(figure: Figure, margins: tuple[float, float, float, float]) -> Axes
     width, height = figure.get_size_inches() * _PIXELS_PER_INCH
     box = (left / width, bottom / height, (width - left - right) / width, (height - bottom - top) / height)
     return figure.add_axes(box)
-
-
-class Grid:
-    """Panels of equal size, row by row.
-
-    Args:
-        n_panels: How many.
-        n_columns: At most so many beside each other.
-        width: Of the whole, in pixels.
-        row_height: Of a panel with its margins.
-        margins: Of a panel: left, bottom, right, top.
-        top: Pixels above all panels.
-    """
-
-    def __init__(
-        self,
-        n_panels: int,
-        n_columns: int,
-        width: int,
-        row_height: int,
-        margins: tuple[float, float, float, float],
-        top: int = 0,
-    ) -> None:
-        self.n_columns = min(n_columns, n_panels)
-        self.width, self.row_height, self.margins, self.top = width, row_height, margins, top
-        self.height = top + row_height * -(-n_panels // self.n_columns)
-
-    def add(self, figure: Figure, k: int, title: str) -> Axes:
-        """The axes of panel k."""
-        row, column = divmod(k, self.n_columns)
-        left, bottom, right, top = self.margins
-        step = self.width / self.n_columns
-        below = self.height - self.top - (row + 1) * self.row_height
-        margins = (
-            column * step + left,
-            below + bottom,
-            self.width - (column + 1) * step + right,
-            self.top + row * self.row_height + top,
-        )
-        axes = add_axes(figure, margins)
-        axes.set_title(title, loc="left", fontsize=13, color=INK, fontweight="bold")
-        return axes
 
 
 def scale_epochs(axes: Axes, epochs: Floats) -> None:
@@ -183,16 +137,12 @@ def spread(heights: Floats, gap: float, low: float, high: float) -> Floats:
     >>> spread(np.array([5.0, 5.0, 20.0]), gap=2, low=0, high=30).tolist()
     [4.0, 6.0, 20.0]
     """
+    from scipy.optimize import isotonic_regression
+
     order = np.argsort(heights, kind="stable")
     steps = gap * np.arange(len(heights))
-    # With the steps taken off, "at least the gap apart" reads "not decreasing": pool adjacent violators.
-    blocks: list[tuple[float, int]] = []
-    for value in heights[order] - steps:
-        blocks.append((float(value), 1))
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (a, n), (b, m) = blocks[-2:]
-            blocks[-2:] = [((a * n + b * m) / (n + m), n + m)]
-    flat = np.concatenate([np.full(n, value) for value, n in blocks])
+    # With the steps taken off, "at least the gap apart" reads "not decreasing".
+    flat = isotonic_regression(heights[order] - steps).x
     placed = np.empty(len(heights))
     placed[order] = np.clip(flat, low, max(low, high - steps[-1])) + steps
     return placed

@@ -20,8 +20,6 @@ from onepos.report.charts.canvas import (
     NARROW,
     SERIES,
     WIDE,
-    Floats,
-    Grid,
     add_axes,
     add_legend,
     label_ends,
@@ -30,7 +28,7 @@ from onepos.report.charts.canvas import (
     scale_priors,
     shorten,
 )
-from onepos.report.tables import as_float, column
+from onepos.report.tables import Floats, Table, as_array, as_float, column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +53,7 @@ def prior_convergence(result: Result, width: int = WIDE) -> str:
         return ""
     names = _label_names(result)
     estimated = _prior_history(run)[:, chosen]
-    true = _array(column(result.get("priors"), "true", len(names)))[chosen]
+    true = column(result.get("priors"), "true", len(names))[chosen]
     epochs = np.asarray(run["history"]["epoch"], dtype=float)
     labels = [shorten(names[j], 24 if width > NARROW else 11) for j in chosen]
 
@@ -87,21 +85,35 @@ def prior_chart(result: Result, width: int = WIDE) -> str:
     priors = result.get("priors")
     if not priors or not priors["label"]:
         return ""
-    n_labels = len(priors["label"])
+    is_wide, n_labels = width > NARROW, len(priors["label"])
     columns = ("true", "estimated", "lower", "upper", "observed_share")
-    values = {name: _array(column(priors, name, n_labels)) for name in columns}
-    flags = priors.get("reliable")
-    reliable = np.ones(n_labels, dtype=bool) if flags is None else np.asarray(flags, dtype=bool)
+    values = {name: column(priors, name, n_labels) for name in columns}
+    reliable = np.array([True] * n_labels if priors.get("reliable") is None else priors["reliable"], dtype=bool)
     if n_labels > MAX_ROWS:
-        height = 560 if width > NARROW else 440
         title = "Estimated against true prior, one dot per label"
         draw = partial(_draw_scatter, values=values, reliable=reliable)
-        return render(draw, width, height, "prior-chart", title)
-    names = [shorten(name, 24 if width > NARROW else 12) for name in priors["label"]]
-    height = (84 if width > NARROW else 124) + 30 * n_labels
+        return render(draw, width, 560 if is_wide else 440, "prior-chart", title)
+    names = [shorten(name, 24 if is_wide else 12) for name in priors["label"]]
     title = "Prior of each label: true, observed and estimated"
     draw = partial(_draw_rows, values=values, reliable=reliable, names=names)
-    return render(draw, width, height, "prior-chart", title)
+    return render(draw, width, (84 if is_wide else 124) + 30 * n_labels, "prior-chart", title)
+
+
+def prior_caption(table: Table) -> str:
+    """How to read `prior_chart`.
+
+    Args:
+        table: Of the same priors, by `priors_table`.
+    """
+    if len(table.rows) > MAX_ROWS:
+        caption = "One dot per label; on the dashed line the two are equal. The pale line is the confidence interval."
+    else:
+        caption = "The pale bar is the confidence interval of the estimate; an arrow marks one that goes on."
+    if any(row[-1].text == "no" for row in table.rows):
+        caption += " A hollow dot marks an estimate from too few observed positives."
+    if any(row[-1].text == "unknown" for row in table.rows):
+        caption += " Unknown: the label has no estimate, as when it was never observed."
+    return caption
 
 
 def training_curves(result: Result, width: int = WIDE) -> str:
@@ -113,14 +125,19 @@ def training_curves(result: Result, width: int = WIDE) -> str:
         return ""
     legend_columns = min(4, len(runs)) if width > NARROW else 1
     head = 18 + 22 * -(-len(runs) // legend_columns)
-    grid = Grid(len(panels), len(panels) if width > NARROW else 1, width, 290, (54, 44, 14, 34), head)
+    columns = len(panels) if width > NARROW else 1
+    height = head + 290 * len(panels) // columns
 
     def draw(figure: Figure) -> None:
         for k, name in enumerate(panels):
-            _draw_history(grid.add(figure, k, titles[name]), runs, name)
+            left, above = (k * width / columns, 0) if columns > 1 else (0, 290 * k)
+            right, below = width - width / columns - left, height - head - 290 - above
+            axes = add_axes(figure, (left + 54, below + 44, right + 14, head + above + 34))
+            axes.set_title(titles[name], loc="left", fontsize=13, color=INK, fontweight="bold")
+            _draw_history(axes, runs, name)
         add_legend(figure, legend_columns)
 
-    return render(draw, width, grid.height, "training-curves", "Training loss and validation score per epoch")
+    return render(draw, width, height, "training-curves", "Training loss and validation score per epoch")
 
 
 def has_curves(result: Result) -> bool:
@@ -154,7 +171,7 @@ def convergence_labels(result: Result) -> list[int]:
     if run is None:
         return []
     known = np.flatnonzero(np.isfinite(_prior_history(run)).any(axis=0))
-    counts = _array(column(result.get("priors"), "n_positive", len(_label_names(result))))[known]
+    counts = column(result.get("priors"), "n_positive", len(_label_names(result)))[known]
     if len(known) <= MAX_CURVES:
         return [int(j) for j in known]
     size = np.log1p(np.nan_to_num(counts))
@@ -232,7 +249,7 @@ def _draw_history(axes: Axes, runs: Sequence[Mapping[str, Any]], name: str) -> N
         hue, dashes = _REFERENCES[role] if role in _REFERENCES else (next(hues), "-")
         epochs, values = np.empty(0), np.empty(0)
         if _has_history(run, name):
-            epochs, values = _array(run["history"]["epoch"]), _array(run["history"][name])
+            epochs, values = as_array(run["history"]["epoch"]), as_array(run["history"][name])
         axes.plot(epochs, values, color=hue, lw=2, ls=dashes, label=shorten(run_title(run), length))
         kept = epochs == run.get("best_epoch")
         axes.plot(epochs[kept], values[kept], "o", ms=8, mec=hue, mfc=CARD, mew=2)
@@ -248,18 +265,13 @@ def _prior_history(run: Mapping[str, Any]) -> Floats:
     """The history of the prior as (epochs, labels); an epoch without estimates (None) is a row of NaN."""
     rows = run["history"]["prior"]
     n_labels = max(len(row) for row in rows if row is not None)
-    return np.array([[np.nan] * n_labels if row is None else _array(row) for row in rows])
+    return np.array([[np.nan] * n_labels if row is None else as_array(row) for row in rows])
 
 
-def _label_names(result: Result) -> Sequence[object]:
-    names: Sequence[object] = (result.get("priors") or {}).get("label") or result["dataset"]["label_names"]
-    return names
+def _label_names(result: Result) -> list[object]:
+    return list((result.get("priors") or {}).get("label") or result["dataset"]["label_names"])
 
 
 def _span(priors: Floats) -> float:
     known = priors[np.isfinite(priors) & (priors > 0)]
     return float(known.max() / known.min()) if known.size else 1.0
-
-
-def _array(values: Sequence[Any]) -> Floats:
-    return np.array([np.nan if as_float(value) is None else value for value in values], dtype=float)

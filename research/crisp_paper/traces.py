@@ -5,20 +5,20 @@ The traces are those of the runs that count, averaged over the trials. Studies w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from statistics import mean
 from typing import Any
 
 import numpy as np
 
+from crisp_paper.panels import EpochPanel, Names, epoch_chart
 from onepos.bench.results import StudyResults
-from onepos.report.charts.canvas import Floats
-from onepos.report.charts.panels import EpochPanel, Names
-from onepos.report.study_cells import heading
-from onepos.report.tables import MISSING, Cell, Table, as_float, decimal, percent, seconds_text
+from onepos.report.page import Chart, Section, make_section
+from onepos.report.study_scores import heading
+from onepos.report.tables import MISSING, Cell, Floats, Table, as_float, decimal, percent, seconds_text
 
 _N_SHOWN = 3  # labels of a data set for which the study names none
 
@@ -47,6 +47,33 @@ class Traces:
     def n_epochs(self) -> int:
         """Of the longest trace."""
         return max(map(len, self.scores.values()))
+
+
+def trace_sections(results: StudyResults) -> Iterator[Section]:
+    """Curves by epoch, where the study has traces."""
+    traces = read_traces(results)
+    if not traces:
+        return
+    names = make_names(results, traces)
+    panels, title = score_panels(traces), "Predicted class priors by epoch"
+    draw = partial(epoch_chart, panels, names, "predicted-priors", title)
+    caption = (
+        "Mean probability of a label over the validation rows: the class prior that the predictions of a method amount "
+        "to; mean over the trials. The dashed line named “true” is the true prior, the share in the training rows. "
+        "Methods with priors of their own are thick. Labels are counted from one."
+    )
+    tables = [score_table(results, each) for each in traces]
+    yield make_section("predicted-priors", title, folded=tables, chart=Chart(draw, caption))
+    panels, title = error_panels(traces), "Convergence of π̂"
+    if panels:
+        draw = partial(epoch_chart, panels, names, "prior-errors", title)
+        caption = (
+            "Mean |π̂ − π| over the labels, of methods with priors of their own: mean over the trials. A curve starts "
+            "with the first estimate."
+        )
+        table = error_table(results, [each for each in traces if each.errors])
+        yield make_section("prior-convergence", title, folded=[table], chart=Chart(draw, caption))
+    yield make_section("estimate-time", "", estimate_time_table(results, traces))
 
 
 def read_traces(results: StudyResults) -> list[Traces]:

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-from crisp_paper.pages import find_differences
+from crisp_paper.pages import find_differences, study_page
 
 from onepos.bench.results import read_results
-from onepos.report.study_page import make_page
 
-RESULTS = Path(__file__).parents[2] / "research" / "results"
+RESULTS = Path(__file__).parents[2] / "results"
 SLOW = 1_000_000  # bytes of packed runs
 
 
@@ -27,4 +26,4 @@ def test_the_page_follows_from_its_runs(packed):
     committed = packed.with_name("report.md").read_text(encoding="utf-8")
     results = read_results(packed)
     assert results.finished, "the runs must be those of the study"
-    assert find_differences(committed, make_page(results)) == []
+    assert find_differences(committed, study_page(results)) == []

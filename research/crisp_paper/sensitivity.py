@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from crisp_paper.panels import ValuePanel, value_chart
 from onepos.bench.results import StudyResults, primary_metric, score_of
 from onepos.bench.statistics import summarise
 from onepos.metrics import METRICS
-from onepos.report.charts.panels import ValuePanel
-from onepos.report.study_cells import heading, summary_cell
+from onepos.report.page import Chart, Section, make_section
+from onepos.report.study_scores import heading, summary_cell
 from onepos.report.tables import Cell, Table
 
 _DECADE = 10  # from the least to the greatest value, for a logarithmic axis
@@ -37,6 +39,21 @@ class Ray:
     values: Sequence[Any]
     trials: Mapping[str, Sequence[Sequence[float]]]
     centres: Mapping[str, int]
+
+
+def sensitivity_section(results: StudyResults) -> Section:
+    """A panel and rows of a table for each parameter that a star varies; empty where there is none."""
+    rays = find_rays(results)
+    if not rays:
+        return Section("sensitivity", "Sensitivity")
+    panels, metric = [make_panel(ray) for ray in rays], METRICS[primary_metric(results.study)].title
+    caption = (
+        f"{metric} on the test rows when one parameter is varied and all others stay at the centre of the star, the "
+        "hollow mark: mean over the trials, with a band of one standard deviation to either side. A centre that is no "
+        "number stands first; the dotted line carries it on."
+    )
+    chart = Chart(partial(value_chart, panels, metric), caption)
+    return make_section("sensitivity", "Sensitivity", folded=[sensitivity_table(results, rays)], chart=chart)
 
 
 def find_rays(results: StudyResults) -> list[Ray]:

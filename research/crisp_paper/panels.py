@@ -15,14 +15,14 @@ from onepos.report.charts.canvas import (
     NARROW,
     SERIES,
     WIDE,
-    Floats,
-    Grid,
+    add_axes,
     add_legend,
     label_ends,
     render,
     scale_epochs,
     shorten,
 )
+from onepos.report.tables import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +31,48 @@ if TYPE_CHECKING:
 _HUES = tuple(SERIES[k] for k in (0, 1, 4, 3, 5, 2))  # the first three as far apart as can be
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)))  # where the hues start again
 _TRUTH = "true"
+
+
+class Grid:
+    """Panels of equal size, row by row.
+
+    Args:
+        n_panels: How many.
+        n_columns: At most so many beside each other.
+        width: Of the whole, in pixels.
+        row_height: Of a panel with its margins.
+        margins: Of a panel: left, bottom, right, top.
+        top: Pixels above all panels.
+    """
+
+    def __init__(
+        self,
+        n_panels: int,
+        n_columns: int,
+        width: int,
+        row_height: int,
+        margins: tuple[float, float, float, float],
+        top: int = 0,
+    ) -> None:
+        self.n_columns = min(n_columns, n_panels)
+        self.width, self.row_height, self.margins, self.top = width, row_height, margins, top
+        self.height = top + row_height * -(-n_panels // self.n_columns)
+
+    def add(self, figure: Figure, k: int, title: str) -> Axes:
+        """The axes of panel k."""
+        row, column = divmod(k, self.n_columns)
+        left, bottom, right, top = self.margins
+        step = self.width / self.n_columns
+        below = self.height - self.top - (row + 1) * self.row_height
+        margins = (
+            column * step + left,
+            below + bottom,
+            self.width - (column + 1) * step + right,
+            self.top + row * self.row_height + top,
+        )
+        axes = add_axes(figure, margins)
+        axes.set_title(title, loc="left", fontsize=13, color=INK, fontweight="bold")
+        return axes
 
 
 @dataclass(frozen=True)

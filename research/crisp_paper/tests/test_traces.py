@@ -8,18 +8,18 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from crisp_paper import traces as traced
+from crisp_paper.pages import study_page
+from crisp_paper.panels import EpochPanel, Names, epoch_chart
 
 from onepos.bench.criteria import CRITERIA
 from onepos.bench.results import StudyResults
-from onepos.bench.store import Store
 from onepos.bench.study_file import read_study
 from onepos.metrics import METRICS
-from onepos.report import study_traces as traced
 from onepos.report.charts.canvas import NARROW, WIDE
-from onepos.report.charts.panels import EpochPanel, Names, epoch_chart
-from onepos.report.study_page import write_report
+from onepos.report.page import render_html, render_markdown
 
-FIGURES = Path(__file__).parents[2] / "research" / "studies" / "figures.toml"
+FIGURES = Path(__file__).parents[2] / "studies" / "figures.toml"
 N_EPOCHS, N_LABELS = 5, 4
 TRUE = [0.5, 0.2, 0.1, 0.4]
 
@@ -219,20 +219,16 @@ def test_everyone_is_drawn_in_a_way_of_their_own():
 # The page.
 
 
-def test_the_page_has_the_sections_and_the_tables(tmp_path):
-    study = make_study()
-    store = Store(tmp_path / "store")
-    store.keep_study(study)
-    for run in study.runs():
-        store.save(run, make_result(run))
-    write_report(tmp_path / "store", tmp_path / "report")
-    html = (tmp_path / "report" / "report.html").read_text(encoding="utf-8")
+def test_the_page_has_the_sections_and_the_tables():
+    results = make_results(make_study())
+    page = study_page(results)
+    html, markdown = render_html(page), render_markdown(page)
     sections = re.findall(r'<section id="([^"]*)"', html)
-    assert sections[:4] == ["predicted-priors", "prior-convergence", "estimate-time", "overview"]
+    place = sections.index("predicted-priors")
+    assert sections[place : place + 4] == ["predicted-priors", "prior-convergence", "estimate-time", "paper-scores"]
     assert "selection" not in sections, "one configuration leaves nothing to choose"
     assert html.count('class="chart predicted-priors"') == html.count('class="chart prior-errors"') == 2
     assert "each with 1 configuration (grid) of 5 epochs in 2 trials" in html
     assert "The epoch is chosen by average precision" in html
-    markdown = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert "## Predicted class priors by epoch" in markdown
     assert "| Method | Label | 1 | 2 | 3 | 4 | 5 |" in markdown
