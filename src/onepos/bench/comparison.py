@@ -48,25 +48,16 @@ Seeds = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """The methods of a study compared by one metric; built by `compare_methods`.
+    """The methods of a study compared by one metric; built by `compare_methods`."""
 
-    Attributes:
-        metric: A key of METRICS.
-        results: Of the study.
-        scores: Data set → method → trials.
-        ranks: Data set → method → its rank by the mean, 1 for the best; the oracle and what has no result left out.
-        friedman: None where fewer than two methods have results on two data sets.
-        shares: Data set → share of the distance from floor to oracle.
-        records: (method, other) → wins, ties, losses; the oracle left out.
-    """
-
-    metric: str
+    metric: str  # a key of METRICS
     results: StudyResults
-    scores: Mapping[str, Mapping[str, FloatArray]]
+    scores: Mapping[str, Mapping[str, FloatArray]]  # data set → method → trials
+    # Data set → method → its rank by the mean, 1 for the best; the oracle and what has no result left out.
     ranks: Mapping[str, Mapping[str, float]]
-    friedman: Friedman | None
-    shares: Mapping[str, ShareClosed]
-    records: Mapping[tuple[str, str], Record]
+    friedman: Friedman | None  # None where fewer than two methods have results on two data sets
+    shares: Mapping[str, ShareClosed]  # data set → share of the distance from floor to oracle
+    records: Mapping[tuple[str, str], Record]  # (method, other) → wins, ties, losses; the oracle left out
 
     @property
     def greater_is_better(self) -> bool:
@@ -147,25 +138,15 @@ def _friedman(contest: Mapping[str, Mapping[str, FloatArray]], *, greater_is_bet
 
 @dataclass(frozen=True)
 class Difference:
-    """A score of a method on a data set in two studies.
-
-    Attributes:
-        dataset: Name of the data set.
-        method: Name of the method.
-        metric: A key of METRICS.
-        first: A's trials that are compared.
-        second: B's.
-        n_pairs: How many of them are paired; 0 where they are compared as two samples.
-        p: Two-sided; NaN where fewer than two trials leave nothing to test.
-    """
+    """A score of a method on a data set in two studies."""
 
     dataset: str
     method: str
-    metric: str
-    first: Summary
-    second: Summary
-    n_pairs: int
-    p: float
+    metric: str  # a key of METRICS
+    first: Summary  # A's trials that are compared
+    second: Summary  # B's
+    n_pairs: int  # how many of them are paired; 0 where they are compared as two samples
+    p: float  # two-sided; NaN where fewer than two trials leave nothing to test
 
     @property
     def change(self) -> float:
@@ -182,23 +163,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that two studies have in common, and what they have not.
+    """All that two studies have in common, and what they have not."""
 
-    Attributes:
-        first: A.
-        second: B.
-        metrics: Those compared.
-        differences: By metric, data set and method, in the order of A.
-        only_first: (Data set, method) of which only A has results.
-        only_second: The same of B.
-    """
-
-    first: StudyResults
-    second: StudyResults
-    metrics: tuple[str, ...]
-    differences: tuple[Difference, ...]
-    only_first: tuple[tuple[str, str], ...]
-    only_second: tuple[tuple[str, str], ...]
+    first: StudyResults  # A
+    second: StudyResults  # B
+    metrics: tuple[str, ...]  # those compared
+    differences: tuple[Difference, ...]  # by metric, data set and method, in the order of A
+    only_first: tuple[tuple[str, str], ...]  # (data set, method) of which only A has results
+    only_second: tuple[tuple[str, str], ...]  # the same of B
 
     @property
     def changed(self) -> tuple[str, ...]:

@@ -174,16 +174,10 @@ def metric_of_known(observed: Any, logits: ArrayLike, prior: ArrayLike | None = 
 
 
 class Criterion(NamedTuple):
-    """One row of the table of criteria.
+    """One row of the table of criteria."""
 
-    Attributes:
-        function: Takes observed, logits and prior.
-        greater_is_better: Which way is up.
-        description: In a few words.
-    """
-
-    function: Callable[[Any, Any, Any], float]
-    greater_is_better: bool
+    function: Callable[[Any, Any, Any], float]  # takes observed, logits and prior
+    greater_is_better: bool  # which way is up
     description: str
 
 

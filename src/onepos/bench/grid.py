@@ -29,15 +29,10 @@ _DIMENSIONS = (0, 1, 2, 10, 31, 3, 41, 4)
 
 @dataclass(frozen=True)
 class Axis:
-    """One direction of a search space.
+    """One direction of a search space."""
 
-    Attributes:
-        kind: "values", "log" or "linear".
-        entries: The values to choose from, or the two ends.
-    """
-
-    kind: str
-    entries: tuple[Any, ...]
+    kind: str  # "values", "log" or "linear"
+    entries: tuple[Any, ...]  # the values to choose from, or the two ends
 
     def at(self, position: float) -> Any:
         """The value at a position from 0 to below 1 along the axis."""

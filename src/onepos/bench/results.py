@@ -37,21 +37,13 @@ Chosen = dict[tuple[str, str, int], Finished]
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study and its results so far.
-
-    Attributes:
-        study: The study.
-        runs: All its runs.
-        finished: Those that are done, each with its result, in the order of the study.
-        states: The state of each run by its key, as `Store.states` has it.
-        reasons: Why a run failed or was skipped, by its key.
-    """
+    """A study and its results so far."""
 
     study: Study
     runs: tuple[Run, ...]
-    finished: tuple[Finished, ...]
-    states: Mapping[str, str]
-    reasons: Mapping[str, str]
+    finished: tuple[Finished, ...]  # those that are done, each with its result, in the order of the study
+    states: Mapping[str, str]  # the state of each run by its key, as `Store.states` has it
+    reasons: Mapping[str, str]  # why a run failed or was skipped, by its key
 
     @property
     def shared_rows(self) -> float:

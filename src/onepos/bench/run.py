@@ -39,29 +39,17 @@ Labels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Trial:
-    """A data set as one trial sees it; all runs of the trial share these objects, so that they can be trained together.
+    """A data set as one trial sees it; all runs of a trial share these objects, so that they can be trained together."""
 
-    Attributes:
-        samples: Training rows.
-        observed: One positive label of each.
-        labels: All of them, for the oracle and for judging priors.
-        full: Validation rows with all labels.
-        single: The same rows with one label each.
-        test: Test rows.
-        test_labels: All their labels.
-        prior: Class priors for criteria that need them, from single positives alone; the same for all runs.
-        shared: What the methods of all runs share.
-    """
-
-    samples: Samples
-    observed: Labels
-    labels: Labels
-    full: Validation
-    single: Validation
+    samples: Samples  # training rows
+    observed: Labels  # one positive label of each
+    labels: Labels  # all of them, for the oracle and for judging priors
+    full: Validation  # validation rows with all labels
+    single: Validation  # the same rows with one label each
     test: Samples
-    test_labels: Labels
-    prior: FloatArray
-    shared: Shared = field(default_factory=Shared)
+    test_labels: Labels  # all their labels
+    prior: FloatArray  # class priors for criteria that need them, from single positives alone; the same for all runs
+    shared: Shared = field(default_factory=Shared)  # what the methods of all runs share
 
 
 def load_data(name: str, images: bool) -> Dataset | ImageDataset:

@@ -45,23 +45,15 @@ class Summary:
 
 @dataclass(frozen=True)
 class SignedRanks:
-    """Wilcoxon's test of a first method against a second, both over the same data sets.
+    """Wilcoxon's test of a first method against a second, both over the same data sets."""
 
-    Attributes:
-        n_win: Data sets on which the first is better, as `n_loss` for the second; the test leaves out ties.
-        rank_sum: W⁺ − W⁻, above zero where the first is better.
-        p_exact: Two-sided, from all 2ⁿ signs of the ranks that were found, tied ones included; n without the ties.
-        p_paper: Two-sided, as the paper has it, see `signed_ranks`.
-        missing: Positions of the data sets on which one of them has no result.
-    """
-
-    n_win: int
+    n_win: int  # data sets on which the first is better, as `n_loss` for the second; the test leaves out ties
     n_tie: int
     n_loss: int
-    rank_sum: float
-    p_exact: float
-    p_paper: float
-    missing: tuple[int, ...]
+    rank_sum: float  # W⁺ − W⁻, above zero where the first is better
+    p_exact: float  # two-sided, from all 2ⁿ signs of the ranks that were found, tied ones included; n without the ties
+    p_paper: float  # two-sided, as the paper has it, see `signed_ranks`
+    missing: tuple[int, ...]  # positions of the data sets on which one of them has no result
 
     def outcome(self, p: float, alpha: float = 0.05) -> Outcome:
         """The first method's, going by one of the two p-values; what is not significant, or not known, is a tie."""
@@ -70,30 +62,20 @@ class SignedRanks:
 
 @dataclass(frozen=True)
 class Friedman:
-    """Whether the methods differ at all, and which of them do.
+    """Whether the methods differ at all, and which of them do."""
 
-    Attributes:
-        datasets: Those on which any method has a result.
-        mean_ranks: Method → mean rank over them, best first; 1 is best, equal scores share their mean rank.
-        chi_square: Friedman's statistic, corrected for ties.
-        p_chi_square: From the χ² distribution with k − 1 degrees of freedom.
-        f: The form of Iman and Davenport, less conservative with few data sets; infinite where all data sets agree.
-        p_f: From the F distribution with k − 1 and (k − 1)(N − 1) degrees of freedom.
-        critical_difference: Nemenyi's; mean ranks at least so far apart differ significantly.
-        groups: The bars of a critical-difference diagram: each the longest row of methods, best first, of which no two
-            differ significantly.
-        left_out: Method without a full set of results → the data sets it lacks.
-    """
-
-    datasets: tuple[str, ...]
+    datasets: tuple[str, ...]  # those on which any method has a result
+    # Method → mean rank over them, best first; 1 is best, equal scores share their mean rank.
     mean_ranks: dict[str, float]
-    chi_square: float
-    p_chi_square: float
-    f: float
-    p_f: float
-    critical_difference: float
+    chi_square: float  # Friedman's statistic, corrected for ties
+    p_chi_square: float  # from the χ² distribution with k − 1 degrees of freedom
+    f: float  # the form of Iman and Davenport, less conservative with few data sets; infinite where all data sets agree
+    p_f: float  # from the F distribution with k − 1 and (k − 1)(N − 1) degrees of freedom
+    critical_difference: float  # Nemenyi's; mean ranks at least so far apart differ significantly
+    # The bars of a critical-difference diagram: each the longest row of methods, best first, of which no two differ
+    # significantly.
     groups: tuple[tuple[str, ...], ...]
-    left_out: dict[str, tuple[str, ...]]
+    left_out: dict[str, tuple[str, ...]]  # method without a full set of results → the data sets it lacks
 
 
 @dataclass(frozen=True)
@@ -111,20 +93,14 @@ class Record:
 
 @dataclass(frozen=True)
 class ShareClosed:
-    """How much of the way from the floor to the oracle each method goes, on one data set.
+    """How much of the way from the floor to the oracle each method goes, on one data set."""
 
-    Attributes:
-        gap: What the oracle is better by, over the trials it shares with the floor.
-        p_gap: Of a paired t-test of the gap.
-        shares: Method → 0 at the floor, 1 at the oracle, below 0 for worse than the floor; NaN for all where the gap is
-            not clear of noise, since a share of noise means nothing.
-        left_out: Methods without a trial that the floor has too.
-    """
-
-    gap: Summary
-    p_gap: float
+    gap: Summary  # what the oracle is better by, over the trials it shares with the floor
+    p_gap: float  # of a paired t-test of the gap
+    # Method → 0 at the floor, 1 at the oracle, below 0 for worse than the floor; NaN for all where the gap is not clear
+    # of noise, since a share of noise means nothing.
     shares: dict[str, float]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # methods without a trial that the floor has too
 
 
 def summarise(trials: Trials) -> Summary:

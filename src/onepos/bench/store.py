@@ -42,23 +42,14 @@ from onepos.files import write_atomically
 
 @dataclass(frozen=True)
 class Status:
-    """How many runs are in which state.
+    """How many runs are in which state."""
 
-    Attributes:
-        done: Finished.
-        running: Claimed, with a recent heartbeat.
-        failed: Raised an error.
-        skipped: Can not be made.
-        stale: Claimed by a process that has gone; free to take.
-        waiting: None of these.
-    """
-
-    done: int = 0
-    running: int = 0
-    failed: int = 0
-    skipped: int = 0
-    stale: int = 0
-    waiting: int = 0
+    done: int = 0  # finished
+    running: int = 0  # claimed, with a recent heartbeat
+    failed: int = 0  # raised an error
+    skipped: int = 0  # can not be made
+    stale: int = 0  # claimed by a process that has gone; free to take
+    waiting: int = 0  # none of these
 
     @property
     def settled(self) -> int:
