@@ -85,17 +85,18 @@ def compare_methods(results: StudyResults, metric: str) -> MetricComparison:
     """Scores, ranks and tests of one metric."""
     study, scores = results.study, results.scores(metric)
     contest = {dataset: {name: row[name] for name in results.competitors} for dataset, row in scores.items()}
-    better = {"greater_is_better": METRICS[metric].greater_is_better}
-    shared = {"test_to_train": results.shared_rows}
+    greater, shared = METRICS[metric].greater_is_better, results.shared_rows
     try:
-        tested = friedman(contest, **better)
+        tested = friedman(contest, greater_is_better=greater)
     except ValueError:  # too few methods or data sets have results, so far
         tested = None
-    ranks = {dataset: rank_methods(row, **better) for dataset, row in contest.items()}
+    ranks = {dataset: rank_methods(row, greater_is_better=greater) for dataset, row in contest.items()}
     shares = {
-        dataset: share_closed(row, study.floor, study.oracle, **better, **shared) for dataset, row in scores.items()
+        dataset: share_closed(row, study.floor, study.oracle, greater_is_better=greater, test_to_train=shared)
+        for dataset, row in scores.items()
     }
-    return MetricComparison(metric, results, scores, ranks, tested, shares, win_tie_loss(contest, **better, **shared))
+    records = win_tie_loss(contest, greater_is_better=greater, test_to_train=shared)
+    return MetricComparison(metric, results, scores, ranks, tested, shares, records)
 
 
 def rank_methods(trials: Mapping[str, FloatArray], *, greater_is_better: bool) -> dict[str, float]:
@@ -216,12 +217,12 @@ def compare_studies(
     for metric in metrics:
         scores = [side.scores(metric) for side in sides]
         for dataset, method in common:
-            trials = [
+            before, after = (
                 _by_seeds(side, table[dataset][method], dataset, method)
                 for side, table in zip(sides, scores, strict=True)
-            ]
-            if all(trials):
-                tested = _test(*trials, first.shared_rows, second.shared_rows)
+            )
+            if before and after:
+                tested = _test(before, after, first.shared_rows, second.shared_rows)
                 differences.append(Difference(dataset, method, metric, *tested))
     only_first = tuple(pair for pair in ours if pair not in theirs)
     only_second = tuple(pair for pair in theirs if pair not in ours)

@@ -25,10 +25,7 @@ class Recipe:
 def find_recipe(method: str, dataset: str, Y: npt.NDArray[Any] | None = None) -> Recipe:
     """The recipe of a method on a data set; the method's defaults where there is none.
 
-    Args:
-        method: A name in METHODS.
-        dataset: The name of the data set.
-        Y: Full labels of the training rows, for recipes that need the mean number of labels per row.
+    Some need the mean number of labels per row, from the full labels `Y` of the training rows.
     """
     entry = find_entry(method, dataset)
     if not entry:

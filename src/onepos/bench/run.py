@@ -95,7 +95,9 @@ def _row_parts(data: Dataset, run: Run) -> tuple[list[tuple[Samples, Labels, Lab
     rows = taken[0].X
     scaling = make_scaling(rows, run.scaling)
     standardised = as_samples(rows, scaling or fit_scaling(rows))
-    parts = [(as_samples(each.X, scaling), each.Y, draw_single_positive(each.Y, run.draw_seed)) for each in taken]
+    parts: list[tuple[Samples, Labels, Labels]] = [
+        (as_samples(each.X, scaling), each.Y, draw_single_positive(each.Y, run.draw_seed)) for each in taken
+    ]
     return parts, standardised.rows(torch.arange(len(standardised)))
 
 

@@ -56,11 +56,11 @@ def run_study(
     only: Sequence[str] | None = None,
     on_progress: Callable[[Status], None] | None = None,
 ) -> Status:
-    """Make all runs that are not yet made, and say how many there are of each kind.
+    """Make all runs that are not yet made, and count those of each kind; other processes may work on the same store.
 
     Args:
         study: What to run.
-        store: Where the results go; other processes may be at work there.
+        store: Where the results go.
         device: As in `Plan`.
         workers: Processes at work on this machine; each gets its share of the threads.
         block: Runs trained together, at most. A study that is taken up again should have the same.

@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from onepos.bench.grid import SAMPLERS, Axis
 from onepos.bench.study import Budget, ImageSettings, Selection, Study, parse_network
@@ -57,15 +57,16 @@ _NOT_NEGATIVE = _Kind("a number of at least 0", lambda value: _is_number(value) 
 _STORED = _Kind("what onepos has stored", lambda value: True)
 
 # Each entry with what it may be: of a kind, or one of these names.
-_CHOICES: dict[str, tuple[str, ...]] = {
+_Check: TypeAlias = _Kind | Collection[str]
+_CHOICES: dict[str, _Check] = {
     "scaling": ("standard", "none"),
     "bias_init": ("frequency", "zero"),
     "split": ("new", "fixed"),
     "draw": ("new", "fixed", "published"),
     "sampler": SAMPLERS,
 }
-_PLAIN = {"name": _TEXT, "seed": _whole(0), "recipes": _FLAG}
-_IMAGES = {
+_PLAIN: dict[str, _Check] = {"name": _TEXT, "seed": _whole(0), "recipes": _FLAG}
+_IMAGES: dict[str, _Check] = {
     "size": _whole(8),
     "weights": _TEXT,
     "precision": ("32", "bf16"),
@@ -73,7 +74,7 @@ _IMAGES = {
     "frozen_epochs": _whole(0),
     "compile": _FLAG,
 }
-_SELECTION = {"metric": (*METRICS, MAJORITY), "labels": ("full", "single-positive")}
+_SELECTION: dict[str, _Check] = {"metric": (*METRICS, MAJORITY), "labels": ("full", "single-positive")}
 _AXES = {"lr": _POSITIVE, "weight_decay": _NOT_NEGATIVE, "batch_size": _whole(1)}
 
 # In the order in which they are written; after them come the budget and the tables.
@@ -111,10 +112,7 @@ def read_studies(
 ) -> tuple[str, dict[str, Study]]:
     """The name of a file, and its studies by the folder of each: "." for a study, or one each of those it names.
 
-    Args:
-        source: As for `read_study`, or a file of a name and a list of `studies` that lie beside it or ship along.
-        labels: As for `read_study`.
-        seed: As for `read_study`.
+    As `read_study`, but the file may hold a name and a list of `studies` that lie beside it or ship along.
     """
     path = _find_study(source)
     file = _parse(path.read_bytes(), path.name)
@@ -228,7 +226,7 @@ class _Table:
         """The tables within that hold something."""
         return {key: self.table(key) for key, value in self.content.items() if value != {}}
 
-    def get(self, key: str, check: _Kind | Collection[str] | None) -> Any:
+    def get(self, key: str, check: _Check | None) -> Any:
         """An entry of a kind, or one of these names; None stands for any name."""
         kind = check if isinstance(check, _Kind) else _TEXT
         value = self.content[key]
@@ -238,7 +236,7 @@ class _Table:
             self.check_known(key, value, check)
         return kind.convert(value)
 
-    def all(self, checks: Mapping[str, _Kind | Collection[str]]) -> dict[str, Any]:
+    def all(self, checks: Mapping[str, _Check]) -> dict[str, Any]:
         """All entries of the table."""
         self.check_keys(checks)
         return {key: self.get(key, check) for key, check in checks.items()}
@@ -261,7 +259,7 @@ def _read(file: _Table, names: _Names) -> Study:
         [*_KEYS, "epochs", "trials", "selection", "threshold", "space"],
         ["configurations", "parameters", "budget", "trace", "shown_labels", "images", "centre"],
     )
-    plain = {key: file.get(key, check) for key, check in {**_PLAIN, **_CHOICES}.items()}
+    plain = {key: file.get(key, check) for key, check in (_PLAIN | _CHOICES).items()}
     # The one entry that may be left out for a default: it came after studies had been stored, and changes no run.
     trace = file.get("trace", _FLAG) if "trace" in file.content else False
     images = ImageSettings(**file.table("images").all(_IMAGES)) if "images" in file.content else None
