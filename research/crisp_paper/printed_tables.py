@@ -13,9 +13,10 @@ from statistics import median
 from crisp_paper.paper import paper_datasets, paper_tables, paper_tests, paper_value
 from crisp_paper.printed import VERDICTS, Key, Printed, deciding_spread, judge, measure, printed_cells, printed_text
 from crisp_paper.shortfall import reach_table, shortfall_table
+from crisp_paper.signed_ranks import SignedRanks, signed_ranks
 from onepos.bench.comparison import SHOWN, MetricComparison, compare_methods, metric_title
 from onepos.bench.results import StudyResults
-from onepos.bench.statistics import SignedRanks, Summary, mean_scores, signed_ranks
+from onepos.bench.statistics import Summary, mean_scores
 from onepos.datasets import DATASETS
 from onepos.report.page import Section, make_section
 from onepos.report.study_cells import heading
