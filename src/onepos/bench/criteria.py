@@ -176,7 +176,7 @@ def _as_if_known(metric: str, description: str) -> Criterion:
     expectation over the draw, up to a constant, the number of wrong pairs per label of the row, all labels known.
     """
     found = METRICS[metric]
-    return Criterion(lambda o, logits, _=None: found.function(*_check(o, logits)), found.greater_is_better, description)
+    return Criterion(lambda o, logits, _: found.function(*_check(o, logits)), found.greater_is_better, description)
 
 
 CRITERIA: dict[str, Criterion] = {

@@ -37,7 +37,6 @@ from onepos.methods.heads import LinearHead
 from onepos.training import loop
 from onepos.training.checkpoint import load_checkpoint, save_checkpoint
 from onepos.training.loop import Diverged, History, States, Trained
-from onepos.training.plan import Plan
 from onepos.training.runtime import FIRST_EPOCH_STREAM, HEAD_STREAM, choose_device, free_memory, generator, seeded
 from onepos.training.samples import DenseRows, Samples, SparseRows, join_samples
 from onepos.training.task import Learner, Task
@@ -104,8 +103,7 @@ def can_stack(task: Task) -> bool:
     each_once = len({id(layer) for _, layer in chain}) == len(chain)
     all_learn = all(p.requires_grad and p.dtype == torch.float32 for p in task.learner.backbone.parameters())
     plain_data = isinstance(task.samples, DenseRows | SparseRows) and method.views == 1 and not method.maps
-    plan = task.plan
-    plain_plan = plan.precision == "32" and plan.frozen_epochs == 0 and not plan.compile
+    plain_plan = task.plan.precision == "32" and task.plan.frozen_epochs == 0 and not task.plan.compile
     return method.stacking.possible and plain_data and plain_plan and plain_network and each_once and all_learn
 
 
@@ -137,8 +135,8 @@ def _shape(task: Task) -> str:
 def _fitting_size(task: Task) -> int:
     """How many runs like this one half of the free memory holds."""
     device = choose_device(task.plan.device)
-    need = bytes_per_run(task)
-    return int(max(1, min(free_memory(device) // 2 // need, _LARGEST_STACK.get(device.type, 64))))
+    fitting = free_memory(device) // 2 // bytes_per_run(task)
+    return int(max(1, min(fitting, _LARGEST_STACK.get(device.type, 64))))
 
 
 def bytes_per_run(task: Task) -> int:
@@ -336,7 +334,9 @@ class _Stack:
         stacked = {
             name: torch.stack([self._turn(name, state[name].detach()) for state in states]) for name in states[0]
         }
-        self.adam = StackedAdam(stacked, [_settings(*pair) for pair in zip(self.learners, self.plans, strict=True)])
+        groups = [loop.optimizer_groups(*pair) for pair in zip(self.learners, self.plans, strict=True)]
+        by_name = [{name: setting for setting, names in each.items() for name in names} for each in groups]
+        self.adam = StackedAdam(stacked, by_name)
         self.layers.bind(self.adam.weights, self.adam.gradients)
         # What the layers do not hold is the method's: estimated labels, or the weights of a head of its own.
         self.own = {name: tensor for name, tensor in self.adam.weights.items() if name not in self.layers.names}
@@ -554,11 +554,6 @@ def _chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for child, layer in module._modules.items():
         if layer is not None:
             yield from _chain(f"{name}.{child}", layer)
-
-
-def _settings(learner: Learner, plan: Plan) -> dict[str, tuple[float, float]]:
-    """Learning rate and weight decay of each parameter."""
-    return {name: setting for setting, names in loop.optimizer_groups(learner, plan).items() for name in names}
 
 
 def _put_buffer(learner: Learner, name: str, tensor: Tensor) -> None:
