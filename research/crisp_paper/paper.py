@@ -14,7 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from onepos.bench.statistics import Outcome, SignedRanks, signed_ranks
+from crisp_paper.signed_ranks import SignedRanks, signed_ranks
+from onepos.bench.statistics import Outcome
 from onepos.metrics import METRICS
 
 ROUNDING = 0.0005

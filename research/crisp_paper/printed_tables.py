@@ -15,10 +15,11 @@ from crisp_paper.printed import VERDICTS, Key, Printed, deciding_spread, judge, 
 from crisp_paper.regret import regret_tables
 from crisp_paper.sensitivity import sensitivity_section
 from crisp_paper.shortfall import reach_table, shortfall_table
+from crisp_paper.signed_ranks import SignedRanks, signed_ranks
 from crisp_paper.traces import trace_sections
 from onepos.bench.comparison import SHOWN, MetricComparison, compare_methods, metric_title
 from onepos.bench.results import StudyResults
-from onepos.bench.statistics import SignedRanks, Summary, mean_scores, signed_ranks
+from onepos.bench.statistics import Summary, mean_scores
 from onepos.datasets import DATASETS
 from onepos.report.page import Section, make_section
 from onepos.report.study_scores import heading

@@ -48,25 +48,16 @@ Seeds = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """The methods of a study compared by one metric; built by `compare_methods`.
+    """The methods of a study compared by one metric; built by `compare_methods`."""
 
-    Attributes:
-        metric: A key of METRICS.
-        results: Of the study.
-        scores: Data set → method → trials.
-        ranks: Data set → method → its rank by the mean, 1 for the best; the oracle and what has no result left out.
-        friedman: None where fewer than two methods have results on two data sets.
-        shares: Data set → share of the distance from floor to oracle.
-        records: (method, other) → wins, ties, losses; the oracle left out.
-    """
-
-    metric: str
+    metric: str  # a key of METRICS
     results: StudyResults
-    scores: Mapping[str, Mapping[str, FloatArray]]
+    scores: Mapping[str, Mapping[str, FloatArray]]  # data set → method → trials
+    # Data set → method → its rank by the mean, 1 for the best; the oracle and what has no result left out.
     ranks: Mapping[str, Mapping[str, float]]
-    friedman: Friedman | None
-    shares: Mapping[str, ShareClosed]
-    records: Mapping[tuple[str, str], Record]
+    friedman: Friedman | None  # None where fewer than two methods have results on two data sets
+    shares: Mapping[str, ShareClosed]  # data set → share of the distance from floor to oracle
+    records: Mapping[tuple[str, str], Record]  # (method, other) → wins, ties, losses; the oracle left out
 
     @property
     def greater_is_better(self) -> bool:
@@ -86,28 +77,26 @@ class MetricComparison:
 
     @property
     def title(self) -> str:
-        """The metric's title with an arrow for the direction that is better."""
+        """That of the metric, with an arrow."""
         return metric_title(self.metric)
 
 
 def compare_methods(results: StudyResults, metric: str) -> MetricComparison:
     """Scores, ranks and tests of one metric."""
-    study, scores, greater = results.study, results.scores(metric), METRICS[metric].greater_is_better
+    study, scores = results.study, results.scores(metric)
     contest = {dataset: {name: row[name] for name in results.competitors} for dataset, row in scores.items()}
-    return MetricComparison(
-        metric,
-        results,
-        scores,
-        {dataset: rank_methods(row, greater_is_better=greater) for dataset, row in contest.items()},
-        _friedman(contest, greater_is_better=greater),
-        {
-            dataset: share_closed(
-                row, study.floor, study.oracle, greater_is_better=greater, test_to_train=results.shared_rows
-            )
-            for dataset, row in scores.items()
-        },
-        win_tie_loss(contest, greater_is_better=greater, test_to_train=results.shared_rows),
-    )
+    greater, shared = METRICS[metric].greater_is_better, results.shared_rows
+    try:
+        tested = friedman(contest, greater_is_better=greater)
+    except ValueError:  # too few methods or data sets have results, so far
+        tested = None
+    ranks = {dataset: rank_methods(row, greater_is_better=greater) for dataset, row in contest.items()}
+    shares = {
+        dataset: share_closed(row, study.floor, study.oracle, greater_is_better=greater, test_to_train=shared)
+        for dataset, row in scores.items()
+    }
+    records = win_tie_loss(contest, greater_is_better=greater, test_to_train=shared)
+    return MetricComparison(metric, results, scores, ranks, tested, shares, records)
 
 
 def rank_methods(trials: Mapping[str, FloatArray], *, greater_is_better: bool) -> dict[str, float]:
@@ -138,34 +127,17 @@ def known_mean(values: Sequence[float]) -> float:
     return float(np.mean(known)) if known else math.nan
 
 
-def _friedman(contest: Mapping[str, Mapping[str, FloatArray]], *, greater_is_better: bool) -> Friedman | None:
-    try:
-        return friedman(contest, greater_is_better=greater_is_better)
-    except ValueError:  # too few methods or data sets have results, so far
-        return None
-
-
 @dataclass(frozen=True)
 class Difference:
-    """A score of a method on a data set in two studies.
-
-    Attributes:
-        dataset: Name of the data set.
-        method: Name of the method.
-        metric: A key of METRICS.
-        first: A's trials that are compared.
-        second: B's.
-        n_pairs: How many of them are paired; 0 where they are compared as two samples.
-        p: Two-sided; NaN where fewer than two trials leave nothing to test.
-    """
+    """A score of a method on a data set in two studies."""
 
     dataset: str
     method: str
-    metric: str
-    first: Summary
-    second: Summary
-    n_pairs: int
-    p: float
+    metric: str  # a key of METRICS
+    first: Summary  # A's trials that are compared
+    second: Summary  # B's
+    n_pairs: int  # how many of them are paired; 0 where they are compared as two samples
+    p: float  # two-sided; NaN where fewer than two trials leave nothing to test
 
     @property
     def change(self) -> float:
@@ -182,23 +154,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that two studies have in common, and what they have not.
+    """All that two studies have in common, and what they have not."""
 
-    Attributes:
-        first: A.
-        second: B.
-        metrics: Those compared.
-        differences: By metric, data set and method, in the order of A.
-        only_first: (Data set, method) of which only A has results.
-        only_second: The same of B.
-    """
-
-    first: StudyResults
-    second: StudyResults
-    metrics: tuple[str, ...]
-    differences: tuple[Difference, ...]
-    only_first: tuple[tuple[str, str], ...]
-    only_second: tuple[tuple[str, str], ...]
+    first: StudyResults  # A
+    second: StudyResults  # B
+    metrics: tuple[str, ...]  # those compared
+    differences: tuple[Difference, ...]  # by metric, data set and method, in the order of A
+    only_first: tuple[tuple[str, str], ...]  # (data set, method) of which only A has results
+    only_second: tuple[tuple[str, str], ...]  # the same of B
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -216,7 +179,10 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """The comparison in the types of JSON; null for what is not known."""
         return {
-            "studies": [{"name": r.study.name, "done": len(r.finished), "runs": len(r.runs)} for r in self._sides()],
+            "studies": [
+                {"name": side.study.name, "done": len(side.finished), "runs": len(side.runs)}
+                for side in (self.first, self.second)
+            ],
             "changed": list(self.changed),
             "counts": {
                 metric: {kind: self.count(kind, metric) for kind in ("win", "tie", "loss")} for metric in self.metrics
@@ -225,9 +191,6 @@ class Comparison:
             "only_first": [list(pair) for pair in self.only_first],
             "only_second": [list(pair) for pair in self.only_second],
         }
-
-    def _sides(self) -> tuple[StudyResults, StudyResults]:
-        return self.first, self.second
 
 
 def compare_studies(
@@ -238,50 +201,38 @@ def compare_studies(
     Trials are paired where every trial of one study has a partner in the other: then the corrected paired t-test of
     `onepos.bench.statistics` decides. Otherwise the two are samples of their own, and Welch's t-test does, with the
     same correction where trials have splits of their own.
-
-    Args:
-        first: A, such as the results before a change.
-        second: B, such as those after it.
-        metrics: Keys of METRICS.
-        names: What to call the two in an error.
+    An error calls the two by `names`.
     """
-    held = [{(dataset, method): None for dataset, method, _ in side.chosen} for side in (first, second)]
-    common = [pair for pair in _pairs(first) if pair in held[0] and pair in held[1]]
+    sides = first, second
+    pairs = [[(dataset, name) for dataset in side.study.datasets for name in side.study.methods] for side in sides]
+    chosen = [{(dataset, method) for dataset, method, _ in side.chosen} for side in sides]
+    ours, theirs = ([pair for pair in all_pairs if pair in has] for all_pairs, has in zip(pairs, chosen, strict=True))
+    common = [pair for pair in ours if pair in theirs]
     if not common:
         raise ValueError(
             f"{names[0]} and {names[1]} must both have results of one method on one data set; the first has "
-            f"{list_pairs(held[0])}, the second {list_pairs(held[1])}. Run the same data sets and methods in both."
+            f"{list_pairs(ours)}, the second {list_pairs(theirs)}. Run the same data sets and methods in both."
         )
     differences = []
     for metric in metrics:
-        scores = first.scores(metric), second.scores(metric)
+        scores = [side.scores(metric) for side in sides]
         for dataset, method in common:
-            ours, theirs = (
+            before, after = (
                 _by_seeds(side, table[dataset][method], dataset, method)
-                for side, table in zip((first, second), scores, strict=True)
+                for side, table in zip(sides, scores, strict=True)
             )
-            if ours and theirs:
-                tested = _test(ours, theirs, first.shared_rows, second.shared_rows)
+            if before and after:
+                tested = _test(before, after, first.shared_rows, second.shared_rows)
                 differences.append(Difference(dataset, method, metric, *tested))
-    only_first, only_second = (
-        tuple(pair for pair in _pairs(side) if pair in mine and pair not in other)
-        for side, mine, other in ((first, held[0], held[1]), (second, held[1], held[0]))
-    )
+    only_first = tuple(pair for pair in ours if pair not in theirs)
+    only_second = tuple(pair for pair in theirs if pair not in ours)
     return Comparison(first, second, tuple(metrics), tuple(differences), only_first, only_second)
-
-
-def _pairs(side: StudyResults) -> list[tuple[str, str]]:
-    return [(dataset, method) for dataset in side.study.datasets for method in side.study.methods]
 
 
 def _by_seeds(side: StudyResults, trials: FloatArray, dataset: str, method: str) -> dict[Seeds, float]:
     """The trials with a score, by what they met."""
-    found = {}
-    for trial, score in enumerate(trials.tolist()):
-        if math.isfinite(score):
-            run, _ = side.chosen[dataset, method, trial]
-            found[run.split_seed, run.draw_seed, run.seed] = score
-    return found
+    runs = {trial: side.chosen[dataset, method, trial][0] for trial in np.flatnonzero(np.isfinite(trials)).tolist()}
+    return {(run.split_seed, run.draw_seed, run.seed): float(trials[trial]) for trial, run in runs.items()}
 
 
 def _test(

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepos import metrics
+from onepos.metrics import METRICS
 from onepos.validation import Indicator, check_finite, check_indicator
 
 Floats = NDArray[np.float64]
@@ -49,8 +49,7 @@ def likelihood(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None)
         >>> round(likelihood([[1, 0]], [[0.0, 0.0]]), 6)  # two labels, equally likely: −log 2
         -0.693147
     """
-    observed, values = _check(observed, logits)
-    rows, labels = np.nonzero(observed)
+    values, rows, labels = _known(observed, logits)
     return _mean_over_rows(log_probability(values, rows, labels), rows)
 
 
@@ -79,8 +78,7 @@ def recall_at(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None, 
         >>> recall_at([[1, 0, 0], [0, 1, 0]], [[3.0, 2.0, 1.0], [3.0, 2.0, 2.0]], k=2)  # 1 and, tied, 1/2
         0.75
     """
-    observed, values = _check(observed, logits)
-    rows, labels = np.nonzero(observed)
+    values, rows, labels = _known(observed, logits)
     n_above, n_tied = _places(values, rows, labels)
     return _mean_over_rows(np.clip((k - n_above) / n_tied, 0, 1), rows)
 
@@ -131,8 +129,7 @@ def pooled_precision(observed: Any, logits: ArrayLike, prior: ArrayLike | None =
         >>> pooled_precision([[1, 0, 0], [0, 1, 0]], [[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])  # (1/2 · 1/2)/1 + (1/2 · 1)/2
         0.5
     """
-    observed, values = _check(observed, logits)
-    rows, labels = np.nonzero(observed)
+    values, rows, labels = _known(observed, logits)
     if len(rows) == 0:
         return float("nan")
     n_above, n_tied = _places(values, rows, labels)
@@ -164,27 +161,22 @@ def micro_auc(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None) 
     return _mean_over_rows(n_below / len(others), rows)
 
 
-def metric_of_known(observed: Any, logits: ArrayLike, prior: ArrayLike | None = None, *, metric: str) -> float:
+class Criterion(NamedTuple):
+    """One row of the table of criteria."""
+
+    function: Callable[[Any, Any, Any], float]  # takes observed, logits and prior
+    greater_is_better: bool  # which way is up
+    description: str
+
+
+def _as_if_known(metric: str, description: str) -> Criterion:
     """A metric of METRICS, as if the known labels were all there are. It does not look at `prior`.
 
     Average precision is then the mean of 1/rank of γ. Ranking loss is the share of the other labels ranked above γ: in
     expectation over the draw, up to a constant, the number of wrong pairs per label of the row, all labels known.
     """
-    return metrics.METRICS[metric].function(*_check(observed, logits))
-
-
-class Criterion(NamedTuple):
-    """One row of the table of criteria.
-
-    Attributes:
-        function: Takes observed, logits and prior.
-        greater_is_better: Which way is up.
-        description: In a few words.
-    """
-
-    function: Callable[[Any, Any, Any], float]
-    greater_is_better: bool
-    description: str
+    found = METRICS[metric]
+    return Criterion(lambda o, logits, _: found.function(*_check(o, logits)), found.greater_is_better, description)
 
 
 CRITERIA: dict[str, Criterion] = {
@@ -194,13 +186,9 @@ CRITERIA: dict[str, Criterion] = {
     "aligned_likelihood": Criterion(aligned_likelihood, True, "the same, with mean scores held to the class priors"),
     "pu_risk": Criterion(pu_risk, False, "non-negative positive-unlabelled risk with the class priors"),
     "assume_negative": Criterion(assume_negative, False, "cross-entropy with all other labels taken for absent"),
-    "average_precision": Criterion(
-        partial(metric_of_known, metric="average_precision"), True, "mean reciprocal rank of the known label"
-    ),
-    "ranking_loss": Criterion(
-        partial(metric_of_known, metric="ranking_loss"), False, "share of labels ranked above the known one"
-    ),
-    "map": Criterion(partial(metric_of_known, metric="map"), True, "mAP with all other labels taken for absent"),
+    "average_precision": _as_if_known("average_precision", "mean reciprocal rank of the known label"),
+    "ranking_loss": _as_if_known("ranking_loss", "share of labels ranked above the known one"),
+    "map": _as_if_known("map", "mAP with all other labels taken for absent"),
     "recall_at_1": Criterion(partial(recall_at, k=1), True, "share of known labels with the highest score"),
     "recall_at_3": Criterion(partial(recall_at, k=3), True, "share of known labels among the 3 highest"),
     "recall_at_5": Criterion(partial(recall_at, k=5), True, "share of known labels among the 5 highest"),
@@ -277,6 +265,13 @@ def _mean_over_rows(values: Floats, rows: Indices) -> float:
     count = np.bincount(rows)
     total = np.bincount(rows, values)
     return float((total[count > 0] / count[count > 0]).mean())
+
+
+def _known(observed: Any, logits: ArrayLike) -> tuple[Floats, Indices, Indices]:
+    """The logits, and row and label of each known positive."""
+    observed, values = _check(observed, logits)
+    rows, labels = np.nonzero(observed)
+    return values, rows, labels
 
 
 def _check(observed: Any, logits: ArrayLike) -> tuple[Indicator, Floats]:

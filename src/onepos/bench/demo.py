@@ -75,7 +75,9 @@ def run_demo(
             for name, metric in METRICS.items()
         ],
         "runs": runs,
-        "remark": _remark(*(_first(runs, role)["scores"] for role in ("floor", "method"))),
+        "remark": _remark(
+            *(next(run["scores"] for run in runs if run["role"] == role) for role in ("floor", "method"))
+        ),
         "priors": _priors(method, train, observed),
         "examples": _examples(method, test, draw_single_positive(test.Y, seed)),
     }
@@ -115,15 +117,9 @@ def _describe(run: _Run, model: SinglePositiveClassifier, seconds: float, test: 
     }
 
 
-def _first(runs: list[dict[str, Any]], role: str) -> dict[str, Any]:
-    return next(run for run in runs if run["role"] == role)
-
-
 def _remark(floor: dict[str, float], method: dict[str, float]) -> str:
     """An explanation of what may surprise in the table, where it applies."""
-    decides_better = method["hamming_loss"] < floor["hamming_loss"]
-    ranks_worse = method["average_precision"] < floor["average_precision"]
-    if not (decides_better and ranks_worse):
+    if method["hamming_loss"] >= floor["hamming_loss"] or method["average_precision"] >= floor["average_precision"]:
         return ""
     return (
         "CRISP makes far better decisions than its floor (Hamming loss, F1) but ranks labels a little worse: the "

@@ -29,15 +29,10 @@ _DIMENSIONS = (0, 1, 2, 10, 31, 3, 41, 4)
 
 @dataclass(frozen=True)
 class Axis:
-    """One direction of a search space.
+    """One direction of a search space."""
 
-    Attributes:
-        kind: "values", "log" or "linear".
-        entries: The values to choose from, or the two ends.
-    """
-
-    kind: str
-    entries: tuple[Any, ...]
+    kind: str  # "values", "log" or "linear"
+    entries: tuple[Any, ...]  # the values to choose from, or the two ends
 
     def at(self, position: float) -> Any:
         """The value at a position from 0 to below 1 along the axis."""
@@ -53,13 +48,9 @@ def draw_points(axes: Mapping[str, Axis], sampler: str, count: int | None, seed:
     """The points of a space, each a value per axis.
 
     Axes of `values` are balanced: in a "grid" by nature; in 2ᵐ "sobol" points, or any number of "random" ones, no
-    value comes more than once oftener than another.
-
-    Args:
-        axes: The axes by name; their order decides which of Sobol's dimensions they take.
-        sampler: "grid" (every combination, the first axis fastest; for axes of `values` only), "sobol" or "random".
-        count: Number of points, a power of two for "sobol"; of no concern to "grid".
-        seed: Of the random points, and of the shift of Sobol's.
+    value comes more than once oftener than another. A grid has every combination, the first axis fastest, whatever the
+    `count`, and takes axes of `values` only; of Sobol points the count is a power of two, and the order of the axes
+    decides which of his dimensions they take.
     """
     if sampler == "grid":
         slowest_first = [axis.entries for axis in axes.values()][::-1]

@@ -15,26 +15,17 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of a method on a data set.
+    """Settings of a method on a data set."""
 
-    Attributes:
-        parameters: Of the method.
-        plan: Of the classifier: threshold, lr, batch_size …
-        source: Where the numbers come from.
-    """
-
-    parameters: dict[str, Any] = field(default_factory=dict)
-    plan: dict[str, Any] = field(default_factory=dict)
-    source: str = "defaults"
+    parameters: dict[str, Any] = field(default_factory=dict)  # of the method
+    plan: dict[str, Any] = field(default_factory=dict)  # of the classifier: threshold, lr, batch_size …
+    source: str = "defaults"  # where the numbers come from
 
 
 def find_recipe(method: str, dataset: str, Y: npt.NDArray[Any] | None = None) -> Recipe:
     """The recipe of a method on a data set; the method's defaults where there is none.
 
-    Args:
-        method: A name in METHODS.
-        dataset: The name of the data set.
-        Y: Full labels of the training rows, for recipes that need the mean number of labels per row.
+    Some need the mean number of labels per row, from the full labels `Y` of the training rows.
     """
     entry = find_entry(method, dataset)
     if not entry:

@@ -37,21 +37,13 @@ Chosen = dict[tuple[str, str, int], Finished]
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A study and its results so far.
-
-    Attributes:
-        study: The study.
-        runs: All its runs.
-        finished: Those that are done, each with its result, in the order of the study.
-        states: The state of each run by its key, as `Store.states` has it.
-        reasons: Why a run failed or was skipped, by its key.
-    """
+    """A study and its results so far."""
 
     study: Study
     runs: tuple[Run, ...]
-    finished: tuple[Finished, ...]
-    states: Mapping[str, str]
-    reasons: Mapping[str, str]
+    finished: tuple[Finished, ...]  # those that are done, each with its result, in the order of the study
+    states: Mapping[str, str]  # the state of each run by its key, as `Store.states` has it
+    reasons: Mapping[str, str]  # why a run failed or was skipped, by its key
 
     @property
     def shared_rows(self) -> float:
@@ -84,12 +76,13 @@ class StudyResults:
     def scores(self, metric: str, chosen: Chosen | None = None) -> dict[str, dict[str, FloatArray]]:
         """Data set → method → its test score in each trial, NaN where there is none."""
         runs = self.chosen if chosen is None else chosen
+        scores = {key: score_of(result, metric) for key, (_, result) in runs.items()}
         return {
             dataset: {
-                method: np.array([_chosen_score(runs.get((dataset, method, k)), metric) for k in range(n_trials)])
+                method: np.array([scores.get((dataset, method, k), math.nan) for k in range(self.n_trials(dataset))])
                 for method in self.study.methods
             }
-            for dataset, n_trials in ((name, self.n_trials(name)) for name in self.study.datasets)
+            for dataset in self.study.datasets
         }
 
     def hindsight(self, dataset: str, method: str, metric: str) -> float:
@@ -126,21 +119,18 @@ def read_results(source: str | os.PathLike[str]) -> StudyResults:
     runs = tuple(study.runs())
     done = {run.key(): result for run, result in store.results()}
     states = store.states(runs)
-    reasons = {}
-    for run in runs:
-        if states[run.key()] == "failed":
-            reasons[run.key()] = store.failure(run)["error"]
-        elif states[run.key()] == "skipped":
-            reasons[run.key()] = store.reason(run)
+    failed, skipped = ([run for run in runs if states[run.key()] == state] for state in ("failed", "skipped"))
+    reasons = {run.key(): store.failure(run)["error"] for run in failed}
+    reasons |= {run.key(): store.reason(run) for run in skipped}
     return StudyResults(study, runs, _finished(runs, done), states, reasons)
 
 
 def _read_packed(path: Path) -> StudyResults:
     text, contents = read_packed(path)
     study = parse_stored(text, str(path))
+    runs = tuple(study.runs())
     done = {run.key(): content["result"] for run, content in contents if "result" in content}
     reasons = {run.key(): content["reason"] for run, content in contents if "reason" in content}
-    runs = tuple(study.runs())
     settled = dict.fromkeys(reasons, "skipped") | dict.fromkeys(done, "done")
     states = {run.key(): settled.get(run.key(), "waiting") for run in runs}
     return StudyResults(study, runs, _finished(runs, done), states, reasons)
@@ -154,11 +144,7 @@ def choose(study: Study, results: Iterable[Finished], selection: Selection | Non
     """The run that counts for each (data set, method, trial): the best configuration on the validation rows.
 
     A run that diverged, or lacks a number the choice needs, can not be chosen. Of equals the first configuration wins.
-
-    Args:
-        study: Whose selection decides; by MAJORITY the configurations are voted for as epochs are.
-        results: Finished runs.
-        selection: Another rule, in place of the study's.
+    By MAJORITY the configurations are voted for as epochs are. `selection` is a rule in place of the study's.
     """
     rule = selection or study.selection
     candidates: dict[tuple[str, str, int], list[tuple[dict[str, float], Finished]]] = {}
@@ -187,10 +173,6 @@ def score_of(result: Mapping[str, Any], metric: str) -> float:
     """The test score of a finished run; NaN where there is none."""
     value = result["test"].get(metric)
     return math.nan if value is None else float(value)
-
-
-def _chosen_score(finished: Finished | None, metric: str) -> float:
-    return math.nan if finished is None else score_of(finished[1], metric)
 
 
 def _selection_numbers(result: Mapping[str, Any], rule: Selection) -> dict[str, float] | None:

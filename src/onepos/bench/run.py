@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +15,7 @@ from onepos.bench.criteria import CRITERIA
 from onepos.bench.images import image_parts, load_image_data, make_image_network, start_features
 from onepos.bench.recipes import resolve
 from onepos.bench.stacking import train_many
-from onepos.bench.study import ImageSettings, Run
+from onepos.bench.study import Run
 from onepos.datasets import Dataset, load_dataset
 from onepos.images.readers import ImageDataset
 from onepos.methods import make_method
@@ -39,29 +40,17 @@ Labels = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Trial:
-    """A data set as one trial sees it; all runs of the trial share these objects, so that they can be trained together.
+    """A data set as one trial sees it; its runs share these objects, so that they can be trained together."""
 
-    Attributes:
-        samples: Training rows.
-        observed: One positive label of each.
-        labels: All of them, for the oracle and for judging priors.
-        full: Validation rows with all labels.
-        single: The same rows with one label each.
-        test: Test rows.
-        test_labels: All their labels.
-        prior: Class priors for criteria that need them, from single positives alone; the same for all runs.
-        shared: What the methods of all runs share.
-    """
-
-    samples: Samples
-    observed: Labels
-    labels: Labels
-    full: Validation
-    single: Validation
+    samples: Samples  # training rows
+    observed: Labels  # one positive label of each
+    labels: Labels  # all of them, for the oracle and for judging priors
+    full: Validation  # validation rows with all labels
+    single: Validation  # the same rows with one label each
     test: Samples
-    test_labels: Labels
-    prior: FloatArray
-    shared: Shared = field(default_factory=Shared)
+    test_labels: Labels  # all their labels
+    prior: FloatArray  # class priors for criteria that need them, from single positives alone; the same for all runs
+    shared: Shared = field(default_factory=Shared)  # what the methods of all runs share
 
 
 def load_data(name: str, images: bool) -> Dataset | ImageDataset:
@@ -71,30 +60,29 @@ def load_data(name: str, images: bool) -> Dataset | ImageDataset:
 
 def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
     """The data as a run sees them; on images the device makes a pass for the common priors."""
+    parts: Iterable[tuple[Samples, Labels, Labels]]
     if run.images is not None:
-        return _make_image_trial(data, run, run.images, device)
-    if isinstance(data, ImageDataset):
+        images = image_parts(data, run, run.images)
+        parts, features = images.values(), start_features(run, run.images, images["train"].samples, device)
+    elif isinstance(data, ImageDataset):
         raise ValueError(f"{data.name} holds images; the study must have a table [images]. It has none.")
-    return _make_row_trial(data, run)
-
-
-def _make_image_trial(data: Dataset | ImageDataset, run: Run, settings: ImageSettings, device: str) -> Trial:
-    train, val, test = image_parts(data, run, settings).values()
-    features = start_features(run, settings, train.samples, device)
+    else:
+        parts, features = _row_parts(data, run)
+    (samples, labels, observed), (held_out, val_labels, val_observed), (test, test_labels, _) = parts
     return Trial(
-        samples=train.samples,
-        observed=train.observed,
-        labels=train.labels,
-        full=Validation(val.samples, val.labels, full=True),
-        single=Validation(val.samples, val.observed, full=False),
-        test=test.samples,
-        test_labels=test.labels,
-        prior=common_prior(features, train.observed),
+        samples=samples,
+        observed=observed,
+        labels=labels,
+        full=Validation(held_out, val_labels, full=True),
+        single=Validation(held_out, val_observed, full=False),
+        test=test,
+        test_labels=test_labels,
+        prior=common_prior(features, observed),
     )
 
 
-def _make_row_trial(data: Dataset, run: Run) -> Trial:
-    """Split the rows, scale them, draw the single positives.
+def _row_parts(data: Dataset, run: Run) -> tuple[list[tuple[Samples, Labels, Labels]], Tensor]:
+    """Samples, labels and single positives of the three parts, and the training rows standardised.
 
     A data set that ships training, validation and test rows is split so in every trial: its parts may be apart for a
     reason, as those of digit scenes are, which share no digit.
@@ -102,22 +90,15 @@ def _make_row_trial(data: Dataset, run: Run) -> Trial:
     shipped = data.splits or {}
     names = ("train", "val", "test")
     ships_all = all(len(shipped.get(name, ())) for name in names)
-    parts = [shipped[name] for name in names] if ships_all else train_val_test_split(data.Y, run.split_seed)
-    train, val, test = (data.take(rows) for rows in parts)
-    scaling = make_scaling(train.X, run.scaling)
-    held_out = as_samples(val.X, scaling)
-    observed = draw_single_positive(train.Y, run.draw_seed)
-    standardised = as_samples(train.X, scaling or fit_scaling(train.X))
-    return Trial(
-        samples=as_samples(train.X, scaling),
-        observed=observed,
-        labels=train.Y,
-        full=Validation(held_out, val.Y, full=True),
-        single=Validation(held_out, draw_single_positive(val.Y, run.draw_seed), full=False),
-        test=as_samples(test.X, scaling),
-        test_labels=test.Y,
-        prior=common_prior(standardised.rows(torch.arange(len(standardised))), observed),
-    )
+    split = [shipped[name] for name in names] if ships_all else train_val_test_split(data.Y, run.split_seed)
+    taken = [data.take(rows) for rows in split]
+    rows = taken[0].X
+    scaling = make_scaling(rows, run.scaling)
+    standardised = as_samples(rows, scaling or fit_scaling(rows))
+    parts: list[tuple[Samples, Labels, Labels]] = [
+        (as_samples(each.X, scaling), each.Y, draw_single_positive(each.Y, run.draw_seed)) for each in taken
+    ]
+    return parts, standardised.rows(torch.arange(len(standardised)))
 
 
 def common_prior(rows: Tensor, observed: Labels) -> FloatArray:
@@ -125,10 +106,7 @@ def common_prior(rows: Tensor, observed: Labels) -> FloatArray:
 
     With priors of its own each run would be judged by another measure. A regression takes a second and has nothing to
     choose; that its scores are those of the rows it was fitted to makes them too good, where Eq. (2) would be too high.
-
-    Args:
-        rows: What to regress on, (n, d), standardised.
-        observed: The single positives.
+    The rows (n, d) must be standardised.
     """
     rows = rows.double()
     rows = torch.cat([rows, torch.ones(len(rows), 1)], dim=1)

@@ -11,7 +11,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -56,11 +56,11 @@ def run_study(
     only: Sequence[str] | None = None,
     on_progress: Callable[[Status], None] | None = None,
 ) -> Status:
-    """Make all runs that are not yet made, and say how many there are of each kind.
+    """Make all runs that are not yet made, and count those of each kind; other processes may work on the same store.
 
     Args:
         study: What to run.
-        store: Where the results go; other processes may be at work there.
+        store: Where the results go.
         device: As in `Plan`.
         workers: Processes at work on this machine; each gets its share of the threads.
         block: Runs trained together, at most. A study that is taken up again should have the same.
@@ -70,10 +70,11 @@ def run_study(
     choose_device(device)
     names = check_data(study, only)
     store.keep_study(study)
+    share = _Share(names, device, block)
     if workers == 1:
-        _work(study, store, names, device, block, on_progress)
+        _work(study, store, share, on_progress)
     else:
-        _start_workers(study, store, names, device, workers, block, on_progress)
+        _start_workers(study, store, share, workers, on_progress)
     return store.status(study.runs())
 
 
@@ -87,18 +88,20 @@ def check_data(study: Study, only: Sequence[str] | None = None) -> tuple[str, ..
     return names
 
 
+class _Share(NamedTuple):
+    """What a process works on, and how."""
+
+    names: tuple[str, ...]
+    device: str
+    block: int
+
+
 def _start_workers(
-    study: Study,
-    store: Store,
-    names: tuple[str, ...],
-    device: str,
-    workers: int,
-    block: int,
-    on_progress: Callable[[Status], None] | None,
+    study: Study, store: Store, share: _Share, workers: int, on_progress: Callable[[Status], None] | None
 ) -> None:
     threads = max(1, torch.get_num_threads() // workers)
     context = multiprocessing.get_context("spawn")  # a forked torch hangs
-    arguments = (str(store.folder), store.stale_after, names, device, block, threads)
+    arguments = (str(store.folder), store.stale_after, share, threads)
     crew = [context.Process(target=_worker, args=arguments) for _ in range(workers)]
     for process in crew:
         process.start()
@@ -121,12 +124,12 @@ def _start_workers(
         )
 
 
-def _worker(folder: str, stale_after: float, names: tuple[str, ...], device: str, block: int, threads: int) -> None:
+def _worker(folder: str, stale_after: float, share: _Share, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started this, and who ends it by SIGTERM
     signal.signal(signal.SIGTERM, _leave)
     torch.set_num_threads(threads)
     store = Store(folder, stale_after=stale_after)
-    _work(store.study(), store, names, device, block, None)
+    _work(store.study(), store, share, None)
 
 
 def _leave(*_: Any) -> None:
@@ -143,7 +146,6 @@ class _Trials:
         self._made: dict[tuple[int, int, str, str], Trial] = {}
 
     def of(self, run: Run) -> Trial:
-        """What the run's trial sees."""
         if run.dataset != self._name:
             self._made.clear()
             self._name, self._data = run.dataset, load_data(run.dataset, run.images is not None)
@@ -153,38 +155,29 @@ class _Trials:
         return self._made[key]
 
 
-def _work(
-    study: Study,
-    store: Store,
-    names: tuple[str, ...],
-    device: str,
-    block: int,
-    on_progress: Callable[[Status], None] | None,
-) -> None:
+def _work(study: Study, store: Store, share: _Share, on_progress: Callable[[Status], None] | None) -> None:
     """Go through the blocks and make those that nobody else is making."""
-    trials = _Trials(device)
-    for runs in make_blocks(study, block):
-        if runs[0].dataset not in names:
+    trials = _Trials(share.device)
+    for runs in make_blocks(study, share.block):
+        if runs[0].dataset not in share.names:
             continue
         states = store.states(runs)
         free = [run for run in runs if states[run.key()] in ("waiting", "stale")]
         with store.claim(free[:1]) as first:  # who has the first one has the block
             if first:
                 with store.claim(free[1:]):
-                    _make_block(store, runs, trials, device, study.trace)
+                    _make_block(store, runs, trials, share.device, study.trace)
         if first and on_progress is not None:
             on_progress(store.status(study.runs()))
 
 
 def _make_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str, trace: bool) -> None:
     """Train a block and write down its results; if one run breaks it, each by itself."""
-    possible = []
-    for run in runs:
-        reason = why_not(run)
-        if reason is None:
-            possible.append(run)
-        else:
+    reasons = {run: why_not(run) for run in runs}
+    for run, reason in reasons.items():
+        if reason is not None:
             store.skip(run, reason)
+    possible = [run for run in runs if reasons[run] is None]
     try:
         _train_block(store, possible, trials, device, trace)
     except Exception:
@@ -214,13 +207,12 @@ def _train_block(store: Store, runs: Sequence[Run], trials: _Trials, device: str
 def _timing(history: History, seconds: float, n_stacked: int, device: str, memory: int) -> dict[str, Any]:
     threads = torch.get_num_threads()
     on_cpu = f"CPU, {threads} thread{'s' if threads > 1 else ''}"
-    where = torch.cuda.get_device_name() if device.startswith("cuda") else on_cpu
     return {
         "seconds_per_epoch": _median(history.seconds),
         "closing_seconds": _median(history.closing_seconds),
         "seconds": float(f"{seconds:.4g}"),
         "stack": n_stacked,
-        "device": where,
+        "device": torch.cuda.get_device_name() if device.startswith("cuda") else on_cpu,
         "memory_bytes": memory,
     }
 

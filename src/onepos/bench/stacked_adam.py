@@ -15,9 +15,8 @@ class StackedAdam:
     fused kernel for each pair of learning rate and weight decay, on the slices of all runs that have it; runs with the
     same pair should stand side by side.
 
-    Args:
-        weights: By name, (R, ...); copied. The attribute of this name holds them from then on.
-        settings: For each run, (learning rate, weight decay) by name.
+    Weights are (R, ...) by name and copied: the attribute `weights` holds them from then on. `settings` has for each
+    run (learning rate, weight decay) by name.
     """
 
     def __init__(self, weights: dict[str, Tensor], settings: Sequence[dict[str, tuple[float, float]]]) -> None:

@@ -34,24 +34,9 @@ from onepos.bench.stacked_adam import StackedAdam
 from onepos.bench.tracing import TracedLoss
 from onepos.methods.base import Batch, Memory
 from onepos.methods.heads import LinearHead
+from onepos.training import loop
 from onepos.training.checkpoint import load_checkpoint, save_checkpoint
-from onepos.training.loop import (
-    Diverged,
-    History,
-    States,
-    Trained,
-    close_epoch,
-    finish,
-    identity,
-    judge_epoch,
-    keep_states,
-    make_view,
-    on_device,
-    optimizer_groups,
-    prepare,
-    train,
-)
-from onepos.training.plan import Plan
+from onepos.training.loop import Diverged, History, States, Trained
 from onepos.training.runtime import FIRST_EPOCH_STREAM, HEAD_STREAM, choose_device, free_memory, generator, seeded
 from onepos.training.samples import DenseRows, Samples, SparseRows, join_samples
 from onepos.training.task import Learner, Task
@@ -118,8 +103,7 @@ def can_stack(task: Task) -> bool:
     each_once = len({id(layer) for _, layer in chain}) == len(chain)
     all_learn = all(p.requires_grad and p.dtype == torch.float32 for p in task.learner.backbone.parameters())
     plain_data = isinstance(task.samples, DenseRows | SparseRows) and method.views == 1 and not method.maps
-    plan = task.plan
-    plain_plan = plan.precision == "32" and plan.frozen_epochs == 0 and not plan.compile
+    plain_plan = task.plan.precision == "32" and task.plan.frozen_epochs == 0 and not task.plan.compile
     return method.stacking.possible and plain_data and plain_plan and plain_network and each_once and all_learn
 
 
@@ -151,8 +135,8 @@ def _shape(task: Task) -> str:
 def _fitting_size(task: Task) -> int:
     """How many runs like this one half of the free memory holds."""
     device = choose_device(task.plan.device)
-    need = bytes_per_run(task)
-    return int(max(1, min(free_memory(device) // 2 // need, _LARGEST_STACK.get(device.type, 64))))
+    fitting = free_memory(device) // 2 // bytes_per_run(task)
+    return int(max(1, min(fitting, _LARGEST_STACK.get(device.type, 64))))
 
 
 def bytes_per_run(task: Task) -> int:
@@ -160,9 +144,9 @@ def bytes_per_run(task: Task) -> int:
     device = choose_device(task.plan.device)
     learner = copy.deepcopy(task.learner).to(device)
     labels = torch.tensor(task.observed, device=device)
-    there = on_device(dataclasses.replace(task, learner=learner), device)
+    there = loop.on_device(dataclasses.replace(task, learner=learner), device)
     with seeded(task.plan.seed, HEAD_STREAM, device):
-        prepare(learner, make_view(there, labels), task.plan)
+        loop.prepare(learner, loop.make_view(there, labels), task.plan)
     weights = sum(p.nbytes for p in learner.parameters())
     buffers = sum(b.nbytes for b in learner.buffers())
     batch = 8 * 4 * task.plan.batch_size * (there.samples.n_features + task.n_features + labels.shape[1])
@@ -172,11 +156,11 @@ def bytes_per_run(task: Task) -> int:
 
 
 def _train_alone(task: Task, checkpoints: str | os.PathLike[str] | None) -> Trained:
-    path = None if checkpoints is None else _file(checkpoints, identity(task, torch.tensor(task.observed)))
+    path = None if checkpoints is None else _file(checkpoints, loop.identity(task, torch.tensor(task.observed)))
     try:
-        return train(task, checkpoint=path)
+        return loop.train(task, checkpoint=path)
     except Diverged as error:
-        return finish(task, error.history)
+        return loop.finish(task, error.history)
 
 
 def _file(folder: str | os.PathLike[str], content: str) -> Path:
@@ -194,13 +178,13 @@ class _Stack:
         self._join_data()
         for learner, view, plan in zip(self.learners, self.views, self.plans, strict=True):
             with seeded(plan.seed, HEAD_STREAM, self.device):
-                prepare(learner.to(self.device), view, plan)
+                loop.prepare(learner.to(self.device), view, plan)
         self._stack_state()
         self.histories = [History() for _ in tasks]
         self.logits: Tensor | None = None  # of the training rows, while methods ask for them after an epoch
         self.states: list[States] = [{} for _ in tasks]  # of each run after the epochs that may be chosen
         whole = zip(tasks, self.views, strict=True)
-        self.identity = repr([identity(task, view.observed) for task, view in whole]) if checkpoints else ""
+        self.identity = repr([loop.identity(task, view.observed) for task, view in whole]) if checkpoints else ""
         self.path = _file(checkpoints, self.identity) if checkpoints else None
 
     def train(self) -> list[Trained]:
@@ -218,7 +202,7 @@ class _Stack:
             self._close_window(k)
         if self.path:
             self.path.unlink(missing_ok=True)
-        return [finish(task, history) for task, history in zip(self.tasks, self.histories, strict=True)]
+        return [loop.finish(task, history) for task, history in zip(self.tasks, self.histories, strict=True)]
 
     def _run_epoch(self, epoch: int, live: list[int]) -> list[float]:
         """One pass of every run over its rows, in its own order; the mean loss of each."""
@@ -282,16 +266,16 @@ class _Stack:
             self.histories[k].loss.append(losses[k])
         live = [k for k in live if not self._diverged(k)]
         for k in live:
-            close_epoch(self.learners[k], self.views[k], self.plans[k], self.histories[k])
+            loop.close_epoch(self.learners[k], self.views[k], self.plans[k], self.histories[k])
             self._write_back(k)
         self.logits = None
         scored = self._pass(self.held_out) if self.held_out else None
         for k in live:
             learner, validation, history = self.learners[k], self.validations[k], self.histories[k]
             logits = None if scored is None else scored[k]
-            candidates = judge_epoch(learner, validation, self.plans[k], history, logits)
+            candidates = loop.judge_epoch(learner, validation, self.plans[k], history, logits)
             if validation or len(history.loss) == self.plans[k].epochs:
-                keep_states(self.states[k], candidates, len(history.loss) - 1, learner)
+                loop.keep_states(self.states[k], candidates, len(history.loss) - 1, learner)
 
     @torch.no_grad()
     def _pass(self, rows: _RowsOfRuns) -> Tensor:
@@ -299,12 +283,11 @@ class _Stack:
         index = torch.arange(rows.n_rows, device=self.device).expand(len(self.tasks), -1)
         step = max(32, _PASSED.get(self.device.type, _LOOKED_UP) // (len(self.tasks) * self.layers.width))
         self.method.eval()
-        parts = [self._logits_of_each(rows.rows(part)) for part in torch.split(index, step, 1)]
+        logits = torch.func.vmap(self._logits_of_one)
+        batches = (self.layers.forward(rows.rows(part)) for part in torch.split(index, step, 1))
+        parts = [logits(features, *self._state()) for features in batches]
         self.method.train()
         return torch.cat(parts, 1)
-
-    def _logits_of_each(self, rows: Tensor) -> Tensor:
-        return torch.func.vmap(self._logits_of_one)(self.layers.forward(rows), *self._state())
 
     def _logits_of_one(self, features: Tensor, *state: Tensor) -> Tensor:
         self._put_state(state)
@@ -337,7 +320,7 @@ class _Stack:
             for task in self.tasks
         ]
         self.views = [
-            make_view(dataclasses.replace(task, samples=rows), as_rows[id(task.observed)].data)
+            loop.make_view(dataclasses.replace(task, samples=rows), as_rows[id(task.observed)].data)
             for task, rows in zip(self.tasks, self.rows.of_run, strict=True)
         ]
 
@@ -351,7 +334,9 @@ class _Stack:
         stacked = {
             name: torch.stack([self._turn(name, state[name].detach()) for state in states]) for name in states[0]
         }
-        self.adam = StackedAdam(stacked, [_settings(*pair) for pair in zip(self.learners, self.plans, strict=True)])
+        groups = [loop.optimizer_groups(*pair) for pair in zip(self.learners, self.plans, strict=True)]
+        by_name = [{name: setting for setting, names in each.items() for name in names} for each in groups]
+        self.adam = StackedAdam(stacked, by_name)
         self.layers.bind(self.adam.weights, self.adam.gradients)
         # What the layers do not hold is the method's: estimated labels, or the weights of a head of its own.
         self.own = {name: tensor for name, tensor in self.adam.weights.items() if name not in self.layers.names}
@@ -569,11 +554,6 @@ def _chain(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for child, layer in module._modules.items():
         if layer is not None:
             yield from _chain(f"{name}.{child}", layer)
-
-
-def _settings(learner: Learner, plan: Plan) -> dict[str, tuple[float, float]]:
-    """Learning rate and weight decay of each parameter."""
-    return {name: setting for setting, names in optimizer_groups(learner, plan).items() for name in names}
 
 
 def _put_buffer(learner: Learner, name: str, tensor: Tensor) -> None:

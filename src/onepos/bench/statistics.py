@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, compress
 from typing import Literal
 
 import numpy as np
@@ -32,14 +32,10 @@ _DIGITS = 12
 
 @dataclass(frozen=True)
 class Summary:
-    """Trials in three numbers.
+    """Mean and standard deviation of n trials with a result; NaN without a trial, or a second for the deviation.
 
-    Attributes:
-        mean: NaN without a trial.
-        std: With n − 1 below the line; NaN for fewer than two trials. The paper does not say whether it divides by
-            n − 1 or n, and its one-errors, the only cells coarse enough to tell, fit both; by n, five trials give 11 %
-            less.
-        n: Trials with a result.
+    The deviation divides by n − 1. The paper does not say whether it divides by n − 1 or n, and its one-errors, the
+    only cells coarse enough to tell, fit both; by n, five trials give 11 % less.
     """
 
     mean: float
@@ -48,71 +44,28 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class SignedRanks:
-    """Wilcoxon's test of a first method against a second, both over the same data sets.
-
-    Attributes:
-        n_win: Data sets on which the first is better.
-        n_tie: Data sets on which they are equal; the test leaves these out.
-        n_loss: Data sets on which the second is better.
-        rank_sum: W⁺ − W⁻, above zero where the first is better.
-        p_exact: Two-sided, from all 2ⁿ signs of the ranks that were found, tied ones included; n without the ties.
-        p_paper: Two-sided, as the paper has it, see `signed_ranks`.
-        missing: Positions of the data sets on which one of them has no result.
-    """
-
-    n_win: int
-    n_tie: int
-    n_loss: int
-    rank_sum: float
-    p_exact: float
-    p_paper: float
-    missing: tuple[int, ...]
-
-    def outcome(self, p: float, alpha: float = 0.05) -> Outcome:
-        """The first method's, going by one of the two p-values; what is not significant, or not known, is a tie."""
-        if not p < alpha:
-            return "tie"
-        return "win" if self.rank_sum > 0 else "loss"
-
-
-@dataclass(frozen=True)
 class Friedman:
-    """Whether the methods differ at all, and which of them do.
+    """Whether the methods differ at all, and which of them do."""
 
-    Attributes:
-        datasets: Data sets used, those on which anybody has a result.
-        mean_ranks: Method → mean rank over them, best first; 1 is best, equal scores share their mean rank.
-        chi_square: Friedman's statistic, corrected for ties.
-        p_chi_square: From the χ² distribution with k − 1 degrees of freedom.
-        f: The form of Iman and Davenport, less conservative with few data sets; infinite where all data sets agree.
-        p_f: From the F distribution with k − 1 and (k − 1)(N − 1) degrees of freedom.
-        critical_difference: Nemenyi's; mean ranks at least so far apart differ significantly.
-        groups: The bars of a critical-difference diagram: each the longest row of methods, best first, of which no two
-            differ significantly.
-        left_out: Method without a full set of results → the data sets it lacks.
-    """
-
-    datasets: tuple[str, ...]
+    datasets: tuple[str, ...]  # those on which any method has a result
+    # Method → mean rank over them, best first; 1 is best, equal scores share their mean rank.
     mean_ranks: dict[str, float]
-    chi_square: float
-    p_chi_square: float
-    f: float
-    p_f: float
-    critical_difference: float
+    chi_square: float  # Friedman's statistic, corrected for ties
+    p_chi_square: float  # from the χ² distribution with k − 1 degrees of freedom
+    f: float  # the form of Iman and Davenport, less conservative with few data sets; infinite where all data sets agree
+    p_f: float  # from the F distribution with k − 1 and (k − 1)(N − 1) degrees of freedom
+    critical_difference: float  # Nemenyi's; mean ranks at least so far apart differ significantly
+    # The bars of a critical-difference diagram: each the longest row of methods, best first, of which no two differ
+    # significantly.
     groups: tuple[tuple[str, ...], ...]
-    left_out: dict[str, tuple[str, ...]]
+    left_out: dict[str, tuple[str, ...]]  # method without a full set of results → the data sets it lacks
 
 
 @dataclass(frozen=True)
 class Record:
-    """Data sets on which one method wins, ties, loses against another.
+    """Data sets on which one method wins, ties, loses against another, a win or loss being significant.
 
-    Attributes:
-        win: Significantly better over the trials.
-        tie: The trials can not tell, be it that they are equal or too few.
-        loss: Significantly worse.
-        left_out: Data sets with fewer than two trials that both have, where nothing can be tested.
+    Left out are those with fewer than two trials that both have, where nothing can be tested.
     """
 
     win: int
@@ -123,20 +76,14 @@ class Record:
 
 @dataclass(frozen=True)
 class ShareClosed:
-    """How much of the way from the floor to the oracle each method goes, on one data set.
+    """How much of the way from the floor to the oracle each method goes, on one data set."""
 
-    Attributes:
-        gap: What the oracle is better by, over the trials it shares with the floor.
-        p_gap: Of a paired t-test of the gap.
-        shares: Method → 0 at the floor, 1 at the oracle, below 0 for worse than the floor; NaN for all where the gap is
-            not clear of noise, since a share of noise means nothing.
-        left_out: Methods without a trial that the floor has too.
-    """
-
-    gap: Summary
-    p_gap: float
+    gap: Summary  # what the oracle is better by, over the trials it shares with the floor
+    p_gap: float  # of a paired t-test of the gap
+    # Method → 0 at the floor, 1 at the oracle, below 0 for worse than the floor; NaN for all where the gap is not clear
+    # of noise, since a share of noise means nothing.
     shares: dict[str, float]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # methods without a trial that the floor has too
 
 
 def summarise(trials: Trials) -> Summary:
@@ -165,81 +112,31 @@ def mean_scores(scores: Scores) -> dict[str, FloatArray]:
     }
 
 
-def signed_ranks(first: npt.ArrayLike, second: npt.ArrayLike, *, greater_is_better: bool) -> SignedRanks:
-    """Compare two methods by their means on several data sets.
-
-    **As the paper uses it**: one pair per data set, the means over the trials; two-sided; equal means are dropped; the
-    exact distribution where there were none to drop, the normal approximation without continuity correction where there
-    were (what SciPy chose by itself at the time). From its printed means this gives 49 of the 60 printed p-values; see
-    `crisp_paper.paper.find_faults` for the others. The approximation is too small for so few data sets: five wins
-    and a tie give 0.0431, while of the 2⁵ signs 2 are as extreme, 0.0625.
-
-    Args:
-        first: One mean per data set, NaN where there is none.
-        second: The same of the other method.
-        greater_is_better: Of the metric.
-
-    Example:
-        >>> test = signed_ranks([0.9, 0.8, 0.7, 0.6, 0.5], [0.8, 0.6, 0.4, 0.2, 0.5], greater_is_better=True)
-        >>> test.n_win, test.n_tie, test.p_exact, test.outcome(test.p_exact)
-        (4, 1, 0.125, 'tie')
-    """
-    ours, theirs = _as_array(first), _as_array(second)
-    if ours.shape != theirs.shape:
-        raise ValueError(
-            f"first and second must hold one mean per data set; they hold {len(ours)} and {len(theirs)}. "
-            "Fill in NaN where a method has no result."
-        )
-    better = np.round(ours - theirs if greater_is_better else theirs - ours, _DIGITS)
-    known = better[np.isfinite(better)]
-    moved = known[known != 0]
-    ranks: FloatArray = stats.rankdata(np.abs(moved))
-    signed = float(np.sum(np.sign(moved) * ranks))
-    n_tie = len(known) - len(moved)
-    p_exact = _exact_p(ranks, signed) if len(known) else math.nan
-    return SignedRanks(
-        n_win=int(np.sum(moved > 0)),
-        n_tie=n_tie,
-        n_loss=int(np.sum(moved < 0)),
-        rank_sum=signed,
-        p_exact=p_exact,
-        p_paper=_normal_p(ranks, signed) if n_tie else p_exact,
-        missing=tuple(np.flatnonzero(~np.isfinite(better)).tolist()),
-    )
-
-
 def friedman(scores: Scores, *, greater_is_better: bool, alpha: float = 0.05) -> Friedman:
     """Rank the methods on every data set by their means and test whether the ranks differ.
 
     Only methods with a result on every data set can be ranked against each other; the others are left out whole, rather
     than the data sets they lack, so that one failed run does not cost everybody a data set. Leave the oracle out of
-    `scores` where it is not a competitor: every further method widens the critical difference.
-
-    Args:
-        scores: Data set → method → trials.
-        greater_is_better: Of the metric.
-        alpha: Level of the critical difference.
+    `scores` where it is not a competitor: every further method widens the critical difference, whose level is `alpha`.
     """
-    held = {name: methods for name, methods in scores.items() if any(summarise(t).n for t in methods.values())}
-    lacks = {
-        name: tuple(dataset for dataset, methods in held.items() if not summarise(methods.get(name, ())).n)
-        for name in _methods(scores)
-    }
+    means = mean_scores(scores)
+    is_held = np.array([any(not math.isnan(mean[k]) for mean in means.values()) for k in range(len(scores))], bool)
+    held = tuple(compress(scores, is_held))
+    lacks = {name: tuple(compress(held, np.isnan(mean[is_held]))) for name, mean in means.items()}
     names = [name for name, missing in lacks.items() if not missing]
     if len(names) < 2 or len(held) < 2:
         raise ValueError(
             f"a test of ranks needs two methods with results on two data sets at least; {len(names)} of {len(lacks)} "
             f"methods have results on all {len(held)} data sets. Leave out data sets or finish the runs."
         )
-    means = mean_scores(held)
-    table = np.round(np.stack([means[name] for name in names], axis=1), _DIGITS)  # (N, k)
+    table = np.round(np.stack([means[name][is_held] for name in names], axis=1), _DIGITS)  # (N, k)
     ranks: FloatArray = stats.rankdata(-table if greater_is_better else table, axis=1)
-    chi_square, f = _friedman_statistics(ranks)
     n, k = ranks.shape
+    chi_square, f = _friedman_statistics(ranks)
     mean_ranks = dict(sorted(zip(names, ranks.mean(0).tolist(), strict=True), key=lambda item: item[1]))
     distance = critical_difference(k, n, alpha)
     return Friedman(
-        datasets=tuple(held),
+        datasets=held,
         mean_ranks=mean_ranks,
         chi_square=chi_square,
         p_chi_square=float(stats.chi2.sf(chi_square, k - 1)),
@@ -289,31 +186,21 @@ def win_tie_loss(
     Wilcoxon's test: with five trials its exact p-value is never below 0.0625, so everything would tie. The level holds
     for one comparison; where methods do not differ, a share `alpha` of many is won or lost by chance.
 
-    Args:
-        scores: Data set → method → trials.
-        greater_is_better: Of the metric.
-        alpha: Level of the test.
-        test_to_train: Test rows over training rows, where every trial is a new random split. Such trials share most of
-            their rows and vary too little, which Nadeau and Bengio correct for: the variance of the mean is taken as
-            s²·(1/n + n_test/n_train). Zero for trials on one fixed split, which then say nothing about other splits.
+    `test_to_train` is test rows over training rows, where every trial is a new random split. Such trials share most of
+    their rows and vary too little, which Nadeau and Bengio correct for: the variance of the mean is taken as
+    s²·(1/n + n_test/n_train). Zero for trials on one fixed split, which then say nothing about other splits.
 
     Returns:
         (method, other) → the method's record; (other, method) holds its mirror image.
     """
     records: dict[tuple[str, str], Record] = {}
     for first, second in combinations(_methods(scores), 2):
-        outcomes: list[Outcome] = []
-        left_out = []
-        for dataset, methods in scores.items():
-            ours, theirs = _paired(methods, first, second)
-            if len(ours) < 2:
-                left_out.append(dataset)
-            else:
-                better = ours - theirs if greater_is_better else theirs - ours
-                outcomes.append(_outcome(better, alpha, test_to_train))
+        better = {dataset: _paired(methods, first, second, greater_is_better) for dataset, methods in scores.items()}
+        left_out = tuple(dataset for dataset, trials in better.items() if len(trials) < 2)
+        outcomes = [_outcome(trials, alpha, test_to_train) for trials in better.values() if len(trials) > 1]
         win, tie, loss = (outcomes.count(outcome) for outcome in ("win", "tie", "loss"))
-        records[first, second] = Record(win, tie, loss, tuple(left_out))
-        records[second, first] = Record(loss, tie, win, tuple(left_out))
+        records[first, second] = Record(win, tie, loss, left_out)
+        records[second, first] = Record(loss, tie, win, left_out)
     return records
 
 
@@ -329,15 +216,7 @@ def share_closed(
     """The share (score − floor) / (oracle − floor) of every method on one data set.
 
     Above and below the line stand means over the trials that the two have in common. The gap is clear of noise where
-    the oracle is better by a paired t-test.
-
-    Args:
-        trials: Method → trials, the floor and the oracle among them.
-        floor: Its name.
-        oracle: Its name.
-        greater_is_better: Of the metric; the share is the same either way up.
-        alpha: Level of the test.
-        test_to_train: As for `win_tie_loss`.
+    the oracle is better by a paired t-test, as in `win_tie_loss`. `trials` holds floor and oracle too.
 
     Example:
         >>> losses = {"low": [0.5, 0.52, 0.51], "mid": [0.4, 0.42, 0.41], "high": [0.3, 0.32, 0.32]}
@@ -345,18 +224,16 @@ def share_closed(
         >>> {name: round(share, 2) for name, share in closed.shares.items()}
         {'low': 0.0, 'mid': 0.51, 'high': 1.0}
     """
-    upwards = {name: _as_array(values) * (1 if greater_is_better else -1) for name, values in trials.items()}
-    low, high = _paired(upwards, floor, oracle)
-    gaps = high - low
+    above = {name: _paired(trials, name, floor, greater_is_better) for name in trials}
+    gaps = _paired(trials, oracle, floor, greater_is_better)
     is_clear = _outcome(gaps, alpha, test_to_train) == "win"
-    shares, left_out = {}, []
-    for name in trials:
-        low, ours = _paired(upwards, floor, name)
-        if len(ours):
-            shares[name] = float(np.mean(ours - low) / np.mean(gaps)) if is_clear else math.nan
-        else:
-            left_out.append(name)
-    return ShareClosed(summarise(gaps), _paired_t(gaps, test_to_train), shares, tuple(left_out))
+    shares = {
+        name: float(np.mean(ours) / np.mean(gaps)) if is_clear else math.nan
+        for name, ours in above.items()
+        if len(ours)
+    }
+    left_out = tuple(name for name in trials if name not in shares)
+    return ShareClosed(summarise(gaps), _paired_t(gaps, test_to_train), shares, left_out)
 
 
 def _as_array(values: npt.ArrayLike) -> FloatArray:
@@ -368,12 +245,13 @@ def _methods(scores: Scores) -> list[str]:
     return list(dict.fromkeys(name for methods in scores.values() for name in methods))
 
 
-def _paired(trials: Mapping[str, Trials], first: str, second: str) -> tuple[FloatArray, FloatArray]:
-    """The scores of two methods in the trials that both have."""
+def _paired(trials: Mapping[str, Trials], first: str, second: str, greater_is_better: bool) -> FloatArray:
+    """By how much the first method is better in each of the trials that both have."""
     ours, theirs = (_as_array(trials.get(name, ())) for name in (first, second))
     n = min(len(ours), len(theirs))
     common = np.isfinite(ours[:n]) & np.isfinite(theirs[:n])
-    return ours[:n][common], theirs[:n][common]
+    ours, theirs = ours[:n][common], theirs[:n][common]
+    return ours - theirs if greater_is_better else theirs - ours
 
 
 def _outcome(better: FloatArray, alpha: float, test_to_train: float) -> Outcome:
@@ -392,21 +270,6 @@ def _paired_t(differences: FloatArray, test_to_train: float) -> float:
         return 1.0 if values[0] == 0 else 0.0
     error = values.std(ddof=1) * math.sqrt(1 / n + test_to_train)
     return float(2 * stats.t.sf(abs(values.mean()) / error, n - 1))
-
-
-def _exact_p(ranks: FloatArray, signed: float) -> float:
-    """Share of the 2ⁿ ways to sign the ranks whose sum is at least as far from zero."""
-    doubled = np.rint(2 * ranks).astype(np.int64)  # whole numbers even where tied ranks are halves
-    chance = np.ones(1)  # of W⁺, counted in halves
-    for rank in doubled:
-        chance = (np.pad(chance, (0, rank)) + np.pad(chance, (rank, 0))) / 2
-    distance = np.abs(2 * np.arange(len(chance)) - doubled.sum())
-    return min(1.0, float(chance[distance >= abs(round(2 * signed))].sum()))
-
-
-def _normal_p(ranks: FloatArray, signed: float) -> float:
-    """The same from the normal distribution; the variance is that of tied ranks where there are ties."""
-    return float(2 * stats.norm.sf(abs(signed) / math.sqrt(np.sum(ranks**2)))) if len(ranks) else 1.0
 
 
 def _friedman_statistics(ranks: FloatArray) -> tuple[float, float]:

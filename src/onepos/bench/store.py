@@ -42,23 +42,14 @@ from onepos.files import write_atomically
 
 @dataclass(frozen=True)
 class Status:
-    """How many runs are in which state.
+    """How many runs are in which state."""
 
-    Attributes:
-        done: Finished.
-        running: Claimed, with a recent heartbeat.
-        failed: Raised an error.
-        skipped: Can not be made.
-        stale: Claimed by a process that has gone; free to take.
-        waiting: None of these.
-    """
-
-    done: int = 0
-    running: int = 0
-    failed: int = 0
-    skipped: int = 0
-    stale: int = 0
-    waiting: int = 0
+    done: int = 0  # finished
+    running: int = 0  # claimed, with a recent heartbeat
+    failed: int = 0  # raised an error
+    skipped: int = 0  # can not be made
+    stale: int = 0  # claimed by a process that has gone; free to take
+    waiting: int = 0  # none of these
 
     @property
     def settled(self) -> int:
@@ -67,12 +58,10 @@ class Status:
 
 
 class Store:
-    """The results of a study in a folder.
+    """The results of a study in a folder, which is made when first written to.
 
-    Args:
-        folder: Where; made when first written to.
-        stale_after: Seconds without a heartbeat after which a claim is free to take, the same for all who share the
-            folder. The heart beats four times in them.
+    A claim is free to take after `stale_after` seconds without a heartbeat, the same for all who share the folder. The
+    heart beats four times in them.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, stale_after: float = 120.0) -> None:
@@ -138,12 +127,8 @@ class Store:
     def pack(self, path: str | os.PathLike[str], *, compact: bool = False) -> int:
         """Write study, finished and skipped runs into one compressed file of JSON lines, equal for equal ones.
 
-        Args:
-            path: The file to write.
-            compact: Leave out what no report reads: losses and scores by epoch, class priors by label.
-
-        Returns:
-            The number of finished runs.
+        With `compact` without what no report reads: losses and scores by epoch, class priors by label. Gives the number
+        of finished runs.
         """
         files = [file for folder in ("runs", "skipped") for file in (self.folder / folder).glob("*.json")]
         contents = sorted((json.loads(file.read_text(encoding="utf-8")) for file in files), key=_place)
@@ -236,10 +221,7 @@ class Store:
         return "stale" if now - beat > self.stale_after else "running"
 
     def _latest_claims(self) -> dict[str, Path]:
-        claims: dict[str, Path] = {}
-        for path in sorted((self.folder / "claims").glob("*.*"), key=_number):
-            claims[path.stem] = path
-        return claims
+        return {path.stem: path for path in sorted((self.folder / "claims").glob("*.*"), key=_number)}
 
     def _now(self) -> float:
         """The time by the clock that stamps the claims, which on a shared folder is not this machine's."""
@@ -264,9 +246,8 @@ class Store:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError) as error:
-            raise ValueError(
-                f"{self.folder} must be a folder, or not exist yet; it is a file. Name another."
-            ) from error
+            what = f"{self.folder} must be a folder, or not exist yet; it is a file. Name another."
+            raise ValueError(what) from error
 
     def _write(self, folder: str, run: Run, content: Mapping[str, Any]) -> None:
         path = self._path(folder, run.key())
@@ -300,9 +281,8 @@ def read_packed(path: str | os.PathLike[str]) -> tuple[str, list[tuple[Run, dict
         contents = [json.loads(line) for line in lines]
         return json.loads(first)["study"], [(Run.from_json(content.pop("run")), content) for content in contents]
     except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} must be a file written by `onepos bench pack`; it can not be read ({error})."
-        ) from error
+        what = f"{path} must be a file written by `onepos bench pack`; it can not be read ({error})."
+        raise ValueError(what) from error
 
 
 def find_stores(folder: str | os.PathLike[str]) -> dict[str, Store]:

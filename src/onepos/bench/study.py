@@ -24,73 +24,42 @@ PUBLISHED_DRAW = -1
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """What only images have.
+    """What only images have."""
 
-    Attributes:
-        size: Side of the square they are scaled to.
-        weights: Where the network starts: "pretrained", "random", or the path of a weight file.
-        precision: "32" or "bf16".
-        backbone_lr: Learning rate of the network, as a multiple of that of the head.
-        frozen_epochs: Epochs at the start in which only the head learns.
-        compile: Whether the network is compiled.
-    """
-
-    size: int
-    weights: str
-    precision: str
-    backbone_lr: float
-    frozen_epochs: int
+    size: int  # side of the square they are scaled to
+    weights: str  # where the network starts: "pretrained", "random", or the path of a weight file
+    precision: str  # "32" or "bf16"
+    backbone_lr: float  # learning rate of the network, as a multiple of that of the head
+    frozen_epochs: int  # epochs at the start in which only the head learns
     compile: bool
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training: everything that decides its result, and where it stands in the study.
-
-    Attributes:
-        dataset: Name of the data set.
-        method: Name in METHODS.
-        parameters: Of the method, where they are not its defaults. "$cardinality" stands for the mean number of labels
-            of the training rows, "$inverse_cardinality" for the mean of one divided by it.
-        network: Name in NETWORKS, of images in BACKBONES.
-        hidden: Widths of the hidden layers, for networks that have them.
-        scaling: "standard" or "none".
-        bias_init: Start of the head, "frequency" or "zero".
-        epochs: Passes over the training rows.
-        batch_size: Rows per step.
-        lr: Learning rate.
-        weight_decay: Weight decay.
-        threshold: Probability above which a label is predicted, or "prior".
-        select_metric: The metric that chooses the epoch, a name in METRICS or MAJORITY.
-        select_labels: What it sees of the validation rows, "full" or "single-positive".
-        split_seed: Seed of the split.
-        draw_seed: Seed of the single positives, or PUBLISHED_DRAW.
-        seed: Seed of the weights and batches.
-        trial: Number of the trial, from 0.
-        configuration: Number of the point of the search space, from 0.
-        images: For runs on images; None on rows of numbers.
-    """
+    """One training: everything that decides its result, and where it stands in the study."""
 
     dataset: str
-    method: str
+    method: str  # name in METHODS
+    # Of the method, where they are not its defaults. "$cardinality" stands for the mean number of labels of the
+    # training rows, "$inverse_cardinality" for the mean of one divided by it.
     parameters: Mapping[str, Any] = field(hash=False)
-    network: str
-    hidden: tuple[int, ...]
-    scaling: str
-    bias_init: str
-    epochs: int
-    batch_size: int
+    network: str  # name in NETWORKS, of images in BACKBONES
+    hidden: tuple[int, ...]  # widths of the hidden layers, for networks that have them
+    scaling: str  # "standard" or "none"
+    bias_init: str  # start of the head, "frequency" or "zero"
+    epochs: int  # passes over the training rows
+    batch_size: int  # rows per step
     lr: float
     weight_decay: float
-    threshold: float | str
-    select_metric: str
-    select_labels: str
+    threshold: float | str  # probability above which a label is predicted, or "prior"
+    select_metric: str  # the metric that chooses the epoch, a name in METRICS or MAJORITY
+    select_labels: str  # what it sees of the validation rows, "full" or "single-positive"
     split_seed: int
-    draw_seed: int
-    seed: int
-    trial: int
-    configuration: int
-    images: ImageSettings | None = None
+    draw_seed: int  # seed of the single positives, or PUBLISHED_DRAW
+    seed: int  # seed of the weights and batches
+    trial: int  # number of the trial, from 0
+    configuration: int  # number of the point of the search space, from 0
+    images: ImageSettings | None = None  # for runs on images; None on rows of numbers
 
     def key(self) -> str:
         """Sixteen hex digits that stand for what decides the result: all but the numbers of trial and configuration."""
@@ -123,89 +92,54 @@ _RUN_FIELDS = tuple(each.name for each in dataclasses.fields(Run) if each.name !
 
 @dataclass(frozen=True)
 class Budget:
-    """What a method may spend on a data set.
+    """What a method may spend on a data set."""
 
-    Attributes:
-        epochs: Passes over the training rows in each run.
-        trials: Repetitions of each configuration.
-        configurations: Points of the search space; None means all of a grid.
-        batch_sizes: Points of a grid with these only; None means all of them.
-    """
-
-    epochs: int
-    trials: int
-    configurations: int | None
-    batch_sizes: tuple[int, ...] | None = None
+    epochs: int  # passes over the training rows in each run
+    trials: int  # repetitions of each configuration
+    configurations: int | None  # points of the search space; None means all of a grid
+    batch_sizes: tuple[int, ...] | None = None  # points of a grid with these only; None means all of them
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How the epoch is chosen.
+    """How the epoch is chosen."""
 
-    Attributes:
-        metric: A name in METRICS, or MAJORITY.
-        labels: What it sees of the validation rows, "full" or "single-positive".
-    """
-
-    metric: str
-    labels: str
+    metric: str  # a name in METRICS, or MAJORITY
+    labels: str  # what it sees of the validation rows, "full" or "single-positive"
 
 
 @dataclass(frozen=True)
 class Study:
-    """Which runs to make. The fields are those of the file, explained in studies/fair.toml.
-
-    Attributes:
-        name: Name of the study.
-        datasets: Names for `load_dataset`.
-        methods: Names in METHODS; floor and oracle are always among them.
-        floor: The method that the others must beat.
-        oracle: The method that sees all labels.
-        networks: "linear", "bottleneck", or "mlp" with its widths, as in "mlp-256"; of images names in BACKBONES.
-        scaling: As in `Run`.
-        bias_init: As in `Run`.
-        split: "new" for every trial, or "fixed".
-        draw: The same of the single positives; of images also "published", those that come with the data.
-        sampler: One of SAMPLERS.
-        seed: The seeds of the runs and the points of the space follow from it.
-        recipes: Whether methods start from the settings in recipes.toml.
-        budget: For every data set but those in `budgets`.
-        budgets: For single data sets.
-        selection: How the epoch is chosen.
-        threshold: By method; "*" for all others.
-        space: The axes lr, weight_decay and batch_size, in this order.
-        method_space: Axes of each method's own parameters.
-        parameters: Fixed parameters of each method, on top of the recipe; with the sampler "star" its centre.
-        trace: Whether each result holds the mean score and the prior of every label after each epoch.
-        shown_labels: By data set, the labels, counted from one, whose traces a report shows.
-        images: For studies of images; None of rows of numbers.
-        centre: With the sampler "star", the methods' defaults of searched parameters that the study does not set. For
-            reports only: it follows from the file, and changes no run.
-    """
+    """Which runs to make. The fields are those of the file, explained in studies/fair.toml."""
 
     name: str
-    datasets: tuple[str, ...]
-    methods: tuple[str, ...]
-    floor: str
-    oracle: str
+    datasets: tuple[str, ...]  # names for `load_dataset`
+    methods: tuple[str, ...]  # names in METHODS; floor and oracle are always among them
+    floor: str  # the method that the others must beat
+    oracle: str  # the method that sees all labels
+    # "linear", "bottleneck", or "mlp" with its widths, as in "mlp-256"; of images names in BACKBONES.
     networks: tuple[str, ...]
-    scaling: str
-    bias_init: str
-    split: str
-    draw: str
-    sampler: str
-    seed: int
-    recipes: bool
-    budget: Budget
-    budgets: Mapping[str, Budget]
-    selection: Selection
-    threshold: Mapping[str, float | str]
-    space: Mapping[str, Axis]
-    method_space: Mapping[str, Mapping[str, Axis]]
+    scaling: str  # as in `Run`
+    bias_init: str  # as in `Run`
+    split: str  # "new" for every trial, or "fixed"
+    draw: str  # the same of the single positives; of images also "published", those that come with the data
+    sampler: str  # in SAMPLERS
+    seed: int  # the seeds of the runs and the points of the space follow from it
+    recipes: bool  # whether methods start from the settings in recipes.toml
+    budget: Budget  # for every data set but those in `budgets`
+    budgets: Mapping[str, Budget]  # for single data sets
+    selection: Selection  # how the epoch is chosen
+    threshold: Mapping[str, float | str]  # by method; "*" for all others
+    space: Mapping[str, Axis]  # the axes lr, weight_decay and batch_size, in this order
+    method_space: Mapping[str, Mapping[str, Axis]]  # axes of each method's own parameters
+    # Fixed parameters of each method, on top of the recipe; with the sampler "star" its centre.
     parameters: Mapping[str, Mapping[str, Any]]
-    trace: bool = False
+    trace: bool = False  # whether each result holds the mean score and the prior of every label after each epoch
+    # By data set, the labels, counted from one, whose traces a report shows.
     shown_labels: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    images: ImageSettings | None = None
+    images: ImageSettings | None = None  # for studies of images; None of rows of numbers
+    # With the sampler "star", the methods' defaults of searched parameters that the study does not set. For reports
+    # only: it follows from the file, and changes no run.
     centre: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     def runs(self) -> list[Run]:

@@ -13,8 +13,9 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from onepos.bench.grid import SAMPLERS, Axis
 from onepos.bench.study import Budget, ImageSettings, Selection, Study, parse_network
@@ -24,15 +25,60 @@ from onepos.validation import suggest
 
 STUDIES = Path(__file__).with_name("studies")
 
-_PLAIN_KEYS = ("name", "datasets", "methods", "floor", "oracle", "networks", "seed", "recipes", "epochs", "trials")
-_CHOICES = {
+
+class _Kind(NamedTuple):
+    """What an entry of the file may be, in words and as a check."""
+
+    name: str
+    includes: Callable[[Any], bool]
+    is_continuous: bool = False
+
+    def convert(self, value: Any) -> Any:
+        """Whole numbers become floats where a float is meant: 1 and 1.0 are the same run."""
+        return float(value) if self.is_continuous else value
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _whole(least: int) -> _Kind:
+    return _Kind(f"a whole number of at least {least}", lambda value: _is_whole(value) and value >= least)
+
+
+_TEXT = _Kind("a text in quotes", lambda value: isinstance(value, str) and value != "")
+_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
+_POSITIVE = _Kind("a positive number", lambda value: _is_number(value) and value > 0, is_continuous=True)
+_NOT_NEGATIVE = _Kind("a number of at least 0", lambda value: _is_number(value) and value >= 0, is_continuous=True)
+_STORED = _Kind("what onepos has stored", lambda value: True)
+
+# Each entry with what it may be: of a kind, or one of these names.
+_Check: TypeAlias = _Kind | Collection[str]
+_CHOICES: dict[str, _Check] = {
     "scaling": ("standard", "none"),
     "bias_init": ("frequency", "zero"),
     "split": ("new", "fixed"),
     "draw": ("new", "fixed", "published"),
     "sampler": SAMPLERS,
 }
-_LABELS = ("full", "single-positive")
+_PLAIN: dict[str, _Check] = {"name": _TEXT, "seed": _whole(0), "recipes": _FLAG}
+_IMAGES: dict[str, _Check] = {
+    "size": _whole(8),
+    "weights": _TEXT,
+    "precision": ("32", "bf16"),
+    "backbone_lr": _NOT_NEGATIVE,
+    "frozen_epochs": _whole(0),
+    "compile": _FLAG,
+}
+_SELECTION: dict[str, _Check] = {"metric": (*METRICS, MAJORITY), "labels": ("full", "single-positive")}
+_AXES = {"lr": _POSITIVE, "weight_decay": _NOT_NEGATIVE, "batch_size": _whole(1)}
+
+# In the order in which they are written; after them come the budget and the tables.
+_KEYS = ("name", "datasets", "methods", "floor", "oracle", "networks", "seed", "recipes", *_CHOICES)
 _BUDGET_KEYS = ("epochs", "trials", "configurations")
 _WHOLE_SAMPLERS = ("grid", "star")  # which take all of their points
 
@@ -52,9 +98,9 @@ def read_study(
         seed: In place of the file's `seed`; where that changes it, it is added to the study's name.
     """
     path = _find_study(source)
-    study = _read(_load(path), _load_names())
+    study = _read(_parse(path.read_bytes(), path.name), _load_names())
     asked = {"metric": metric or study.selection.metric, "labels": labels or study.selection.labels}
-    selection = _read_selection(_Table(asked, path.name, "selection"))
+    selection = Selection(**_Table(asked, path.name, "selection").all(_SELECTION))
     name = study.name if selection.labels == study.selection.labels else f"{study.name}-{selection.labels}"
     seed = study.seed if seed is None else seed
     name = name if seed == study.seed else f"{name}-seed-{seed}"
@@ -66,30 +112,22 @@ def read_studies(
 ) -> tuple[str, dict[str, Study]]:
     """The name of a file, and its studies by the folder of each: "." for a study, or one each of those it names.
 
-    Args:
-        source: As for `read_study`, or a file of a name and a list of `studies` that lie beside it or ship along.
-        labels: As for `read_study`.
-        seed: As for `read_study`.
+    As `read_study`, but the file may hold a name and a list of `studies` that lie beside it or ship along.
     """
     path = _find_study(source)
-    file = _load(path)
+    file = _parse(path.read_bytes(), path.name)
     if "studies" not in file.content:
         study = read_study(path, labels=labels, seed=seed)
         return study.name, {".": study}
     file.check_keys(["name", "studies"])
     beside = [path.with_name(f"{name}.toml") for name in file.names("studies")]
     studies = [read_study(each if each.is_file() else each.stem, labels=labels, seed=seed) for each in beside]
-    return file.text("name"), {study.name: study for study in studies}
+    return file.get("name", _TEXT), {study.name: study for study in studies}
 
 
 def parse_stored(text: str, file: str = "study.toml") -> Study:
-    """The study of a text that `write_study` made; names of methods, parameters and networks are taken as they are.
-
-    Args:
-        text: TOML.
-        file: What to call it in an error.
-    """
-    return _read(_parse(text, file), _ANY_NAMES)
+    """The study of a text that `write_study` made; names of methods, parameters and networks are taken as they are."""
+    return _read(_parse(text.encode(), file), _Names())
 
 
 def write_study(study: Study) -> str:
@@ -104,7 +142,7 @@ def write_study(study: Study) -> str:
         "images": dataclasses.asdict(study.images) if study.images else {},
         "centre": study.centre,
     }
-    plain = {key: getattr(study, key) for key in (*_PLAIN_KEYS, *_CHOICES, "trace") if key not in _BUDGET_KEYS}
+    plain = {key: getattr(study, key) for key in (*_KEYS, "trace")}
     return "\n".join(_toml_lines(plain | _stated(study.budget) | tables)) + "\n"
 
 
@@ -120,26 +158,15 @@ def _find_study(source: str | os.PathLike[str]) -> Path:
 
 
 class _Names(NamedTuple):
-    """The names that a study may hold; None where any will do.
+    """The names that a study may hold; None where any will do."""
 
-    Attributes:
-        methods: Method → the defaults of its parameters.
-        images_only: Methods that rows of numbers do not suit.
-        networks: For rows of numbers.
-        backbones: For images.
-    """
-
-    methods: Mapping[str, Mapping[str, Any]] | None = None
+    methods: Mapping[str, Mapping[str, Any]] | None = None  # with the defaults of the parameters of each
     images_only: Collection[str] = ()
-    networks: Collection[str] | None = None
-    backbones: Collection[str] | None = None
+    networks: Collection[str] | None = None  # for rows of numbers
+    backbones: Collection[str] | None = None  # for images
 
     def parameters(self, method: str) -> Mapping[str, Any] | None:
-        """The defaults of a method's parameters."""
         return None if self.methods is None else self.methods[method]
-
-
-_ANY_NAMES = _Names()
 
 
 def _load_names() -> _Names:
@@ -153,17 +180,10 @@ def _load_names() -> _Names:
     return _Names({name: method.get_params() for name, method in made.items()}, images_only, NETWORKS, BACKBONES)
 
 
-def _load(path: Path) -> _Table:
+def _parse(content: bytes, file: str) -> _Table:
     try:
-        return _parse(path.read_text(encoding="utf-8"), path.name)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be TOML in UTF-8; {error}. Mend the file.") from error
-
-
-def _parse(text: str, file: str) -> _Table:
-    try:
-        return _Table(tomllib.loads(text), file)
-    except tomllib.TOMLDecodeError as error:
+        return _Table(tomllib.loads(content.decode()), file)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ValueError(f"{file} must be TOML in UTF-8; {error}. Mend the file.") from error
 
 
@@ -206,74 +226,65 @@ class _Table:
         """The tables within that hold something."""
         return {key: self.table(key) for key, value in self.content.items() if value != {}}
 
-    def text(self, key: str) -> str:
+    def get(self, key: str, check: _Check | None) -> Any:
+        """An entry of a kind, or one of these names; None stands for any name."""
+        kind = check if isinstance(check, _Kind) else _TEXT
         value = self.content[key]
-        if not isinstance(value, str) or not value:
-            raise self.wrong(key, "a text in quotes")
-        return value
+        if not kind.includes(value):
+            raise self.wrong(key, kind.name)
+        if not isinstance(check, _Kind):
+            self.check_known(key, value, check)
+        return kind.convert(value)
 
-    def choice(self, key: str, known: Collection[str] | None) -> str:
-        value = self.text(key)
-        self.check_known(key, value, known)
-        return value
+    def all(self, checks: Mapping[str, _Check]) -> dict[str, Any]:
+        """All entries of the table."""
+        self.check_keys(checks)
+        return {key: self.get(key, check) for key, check in checks.items()}
 
-    def flag(self, key: str) -> bool:
-        value = self.content[key]
-        if not isinstance(value, bool):
-            raise self.wrong(key, "true or false")
-        return value
-
-    def whole(self, key: str, least: int) -> int:
-        value = self.content[key]
-        if not _is_whole(value) or value < least:
-            raise self.wrong(key, f"a whole number of at least {least}")
-        return int(value)
+    def entries(self, key: str, kind: _Kind, must: str = "") -> tuple[Any, ...]:
+        """A list of entries of a kind, each of them once."""
+        found = self.content[key]
+        if not isinstance(found, list) or not found or not all(map(kind.includes, found)):
+            raise self.wrong(key, must or f"a list in which each entry is {kind.name}")
+        if any(entry in found[:k] for k, entry in enumerate(found)):
+            raise self.wrong(key, "a list without repetition")
+        return tuple(map(kind.convert, found))
 
     def names(self, key: str) -> tuple[str, ...]:
-        value = self.content[key]
-        if not isinstance(value, list) or not value or not all(isinstance(each, str) and each for each in value):
-            raise self.wrong(key, 'a list of names, such as ["a", "b"]')
-        if len(set(value)) < len(value):
-            raise self.wrong(key, "a list without repetition")
-        return tuple(value)
+        return self.entries(key, _TEXT, 'a list of names, such as ["a", "b"]')
 
 
 def _read(file: _Table, names: _Names) -> Study:
     file.check_keys(
-        [*_PLAIN_KEYS, *_CHOICES, "selection", "threshold", "space"],
+        [*_KEYS, "epochs", "trials", "selection", "threshold", "space"],
         ["configurations", "parameters", "budget", "trace", "shown_labels", "images", "centre"],
     )
+    plain = {key: file.get(key, check) for key, check in (_PLAIN | _CHOICES).items()}
     # The one entry that may be left out for a default: it came after studies had been stored, and changes no run.
-    trace = file.flag("trace") if "trace" in file.content else False
-    choices = {key: file.choice(key, allowed) for key, allowed in _CHOICES.items()}
-    images = _read_images(file, choices) if "images" in file.content else None
-    if images is None and choices["draw"] == "published":
+    trace = file.get("trace", _FLAG) if "trace" in file.content else False
+    images = ImageSettings(**file.table("images").all(_IMAGES)) if "images" in file.content else None
+    if images and plain["scaling"] != "none":
+        raise file.wrong("scaling", "'none' with [images]", "Each network has its own normalization of pixels.")
+    if images is None and plain["draw"] == "published":
         raise file.wrong("draw", "'new' or 'fixed' without [images]")
-    floor, oracle = (file.choice(key, names.methods) for key in ("floor", "oracle"))
-    datasets, budget = file.names("datasets"), _read_budget(file, choices["sampler"])
+    floor, oracle = (file.get(key, names.methods) for key in ("floor", "oracle"))
+    datasets, budget = file.names("datasets"), _read_budget(file, plain["sampler"])
     space = file.table("space")
-    space.check_keys(["lr", "weight_decay", "batch_size"], ["parameters"])
+    space.check_keys(_AXES, ["parameters"])
     method_space, parameters = space.table("parameters"), file.table("parameters")
     for table in (method_space, parameters):
         table.check_keys((), names.methods)
     study = Study(
-        name=file.text("name"),
         datasets=datasets,
         methods=tuple(dict.fromkeys([*_read_methods(file, images, names), floor, oracle])),
         floor=floor,
         oracle=oracle,
         networks=_read_networks(file, images, names),
-        seed=file.whole("seed", 0),
-        recipes=file.flag("recipes"),
         budget=budget,
-        budgets=_read_budgets(file, datasets, choices["sampler"], budget),
-        selection=_read_selection(file.table("selection")),
+        budgets=_read_budgets(file, datasets, plain["sampler"], budget),
+        selection=Selection(**file.table("selection").all(_SELECTION)),
         threshold=_read_threshold(file.table("threshold"), names),
-        space={
-            "lr": _read_axis(space, "lr", _LR),
-            "weight_decay": _read_axis(space, "weight_decay", _WEIGHT_DECAY),
-            "batch_size": _read_axis(space, "batch_size", _BATCH_SIZE),
-        },
+        space={name: _read_axis(space, name, kind) for name, kind in _AXES.items()},
         method_space={
             name: _read_own_axes(table, names.parameters(name)) for name, table in method_space.tables().items()
         },
@@ -284,32 +295,10 @@ def _read(file: _Table, names: _Names) -> Study:
         shown_labels=_read_shown_labels(file, datasets, trace),
         images=images,
         centre=_read_centre(file, names),
-        **choices,
+        **plain,
     )
-    if study.sampler in _WHOLE_SAMPLERS:
-        _check_values(file, study)
-    if study.sampler == "star":
-        _check_star(file, study)
-    else:
-        _check_searched_once(file, study)
+    _check_axes(file, study)
     return study
-
-
-def _read_images(file: _Table, choices: Mapping[str, str]) -> ImageSettings:
-    table = file.table("images")
-    table.check_keys([each.name for each in dataclasses.fields(ImageSettings)])
-    if choices["scaling"] != "none":
-        raise file.wrong("scaling", "'none' with [images]", "Each network has its own normalization of pixels.")
-    if not _is_number(table.content["backbone_lr"]) or not table.content["backbone_lr"] >= 0:
-        raise table.wrong("backbone_lr", "a number of at least 0")
-    return ImageSettings(
-        size=table.whole("size", 8),
-        weights=table.text("weights"),
-        precision=table.choice("precision", ("32", "bf16")),
-        backbone_lr=float(table.content["backbone_lr"]),
-        frozen_epochs=table.whole("frozen_epochs", 0),
-        compile=table.flag("compile"),
-    )
 
 
 def _read_methods(file: _Table, images: ImageSettings | None, names: _Names) -> tuple[str, ...]:
@@ -351,11 +340,11 @@ def _read_centre(file: _Table, names: _Names) -> dict[str, dict[str, Any]]:
 def _read_budget(table: _Table, sampler: str, base: Budget | None = None) -> Budget:
     """The budget a table states; what it leaves out is that of `base`."""
     values: dict[str, Any] = dataclasses.asdict(base) if base else {"configurations": None}
-    values |= {key: table.whole(key, 1) for key in _BUDGET_KEYS if key in table.content}
+    values |= {key: table.get(key, _whole(1)) for key in _BUDGET_KEYS if key in table.content}
     if "batch_sizes" in table.content:
         if sampler != "grid":
             raise table.wrong("batch_sizes", "left out with a sampler other than 'grid'", "Others take single points.")
-        values["batch_sizes"] = _read_sizes(table)
+        values["batch_sizes"] = table.entries("batch_sizes", _whole(1))
     budget = Budget(**values)
     configurations = budget.configurations
     if sampler in _WHOLE_SAMPLERS and configurations is not None:
@@ -368,24 +357,12 @@ def _read_budget(table: _Table, sampler: str, base: Budget | None = None) -> Bud
     return budget
 
 
-def _read_sizes(table: _Table) -> tuple[int, ...]:
-    sizes = table.content["batch_sizes"]
-    if not isinstance(sizes, list) or not sizes or not all(map(_BATCH_SIZE.includes, sizes)):
-        raise table.wrong("batch_sizes", f"a list in which each entry is {_BATCH_SIZE.name}")
-    return tuple(sizes)
-
-
 def _read_budgets(file: _Table, datasets: Sequence[str], sampler: str, base: Budget) -> dict[str, Budget]:
     tables = file.table("budget")
     tables.check_keys((), datasets)
     for table in tables.tables().values():
         table.check_keys((), (*_BUDGET_KEYS, "batch_sizes"))
     return {dataset: _read_budget(table, sampler, base) for dataset, table in tables.tables().items()}
-
-
-def _read_selection(table: _Table) -> Selection:
-    table.check_keys(["metric", "labels"])
-    return Selection(table.choice("metric", (*METRICS, MAJORITY)), table.choice("labels", _LABELS))
 
 
 def _read_threshold(table: _Table, names: _Names) -> dict[str, float | str]:
@@ -403,12 +380,7 @@ def _read_shown_labels(file: _Table, datasets: Sequence[str], trace: bool) -> di
         raise ValueError(
             f"{file.file}: shown_labels must come with trace = true; it does not. There is nothing to show."
         )
-    for key, value in table.content.items():
-        if not isinstance(value, list) or not value or not all(_is_whole(each) and each > 0 for each in value):
-            raise table.wrong(key, "a list of labels, counted from 1")
-        if len(set(value)) < len(value):
-            raise table.wrong(key, "a list without repetition")
-    return {key: tuple(value) for key, value in table.content.items()}
+    return {key: table.entries(key, _whole(1), "a list of labels, counted from 1") for key in table.content}
 
 
 def _read_axis(table: _Table, key: str, kind: _Kind) -> Axis:
@@ -418,18 +390,15 @@ def _read_axis(table: _Table, key: str, kind: _Kind) -> Axis:
         raise table.wrong(key, "one of {values = […]}, {log = [low, high]} and {linear = [low, high]}")
     axis = table.table(key)
     axis.check_keys((), ["values", "log", "linear"])
-    ((form, entries),) = content.items()
-    if not isinstance(entries, list) or not entries or not all(map(kind.includes, entries)):
-        raise axis.wrong(form, f"a list in which each entry is {kind.name}")
-    if form == "values" and any(entry in entries[:k] for k, entry in enumerate(entries)):
-        raise axis.wrong(form, "a list without repetition")
+    (form,) = content
+    entries = axis.entries(form, kind)
     if form != "values" and not (kind.is_continuous or kind is _STORED):
         raise table.wrong(key, "of the form {values = […]}", f"An entry is {kind.name}.")
     if form != "values" and not (len(entries) == 2 and entries[0] < entries[1]):
         raise axis.wrong(form, "two numbers, the lower first")
     if form == "log" and entries[0] <= 0:
         raise axis.wrong(form, "two positive numbers, the lower first")
-    return Axis(form, tuple(map(kind.convert, entries)))
+    return Axis(form, entries)
 
 
 def _read_own_axes(table: _Table, defaults: Mapping[str, Any] | None) -> dict[str, Axis]:
@@ -446,30 +415,29 @@ def _read_parameters(table: _Table, defaults: Mapping[str, Any] | None) -> dict[
         kind = _kind_of(defaults, key)
         if kind.is_continuous and value in _FROM_LABELS:
             parameters[key] = value
-        elif kind.includes(value):
-            parameters[key] = kind.convert(value)
         else:
-            raise table.wrong(key, kind.name)
+            parameters[key] = table.get(key, kind)
     return parameters
 
 
-def _check_searched_once(file: _Table, study: Study) -> None:
-    for method, axes in study.method_space.items():
-        for name in axes.keys() & study.parameters.get(method, {}).keys():
-            raise ValueError(
-                f"{file.file}: {name} of {method} must be fixed or searched, not both; it stands in "
-                f"[parameters.{method}] and in [space.parameters.{method}]. Take it out of one."
-            )
-
-
-def _check_values(file: _Table, study: Study) -> None:
-    for axes in (study.space, *study.method_space.values()):
+def _check_axes(file: _Table, study: Study) -> None:
+    """Axes must suit the sampler; what is searched is not fixed, but at the centre of a star."""
+    for axes in (study.space, *study.method_space.values()) if study.sampler in _WHOLE_SAMPLERS else ():
         for name, axis in axes.items():
             if axis.kind != "values":
                 raise ValueError(
                     f"{file.file}: the axis {name} must have values with sampler = {study.sampler!r}; it is "
                     f"{axis.kind}. List its values."
                 )
+    if study.sampler == "star":
+        _check_star(file, study)
+        return
+    for method, axes in study.method_space.items():
+        for name in axes.keys() & study.parameters.get(method, {}).keys():
+            raise ValueError(
+                f"{file.file}: {name} of {method} must be fixed or searched, not both; it stands in "
+                f"[parameters.{method}] and in [space.parameters.{method}]. Take it out of one."
+            )
 
 
 def _check_star(file: _Table, study: Study) -> None:
@@ -481,42 +449,14 @@ def _check_star(file: _Table, study: Study) -> None:
                 f"{file.file}: {name} must have one value with sampler = 'star'; it has {len(entries)}. A star varies "
                 "the methods' own parameters alone."
             )
-    for method, axes in study.method_space.items():
-        for dataset in study.datasets:
-            centre = {name: study.centre_value(dataset, method, name) for name in axes}
-            for name in [name for name, axis in axes.items() if centre[name] in axis.entries]:
-                raise ValueError(
-                    f"{file.file}: the axis {name} of {method} must have values beside that of the centre of the star; "
-                    f"it has {centre[name]!r} too. Take it out: the centre is run once for all axes."
-                )
-
-
-class _Kind(NamedTuple):
-    """What an entry may be."""
-
-    name: str
-    includes: Callable[[Any], bool]
-    is_continuous: bool = False
-
-    def convert(self, value: Any) -> Any:
-        """Whole numbers become floats where a float is meant: 1 and 1.0 are the same run."""
-        return float(value) if self.is_continuous else value
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
-
-
-_LR = _Kind("a positive number", lambda value: _is_number(value) and value > 0, is_continuous=True)
-_WEIGHT_DECAY = _Kind("a number of at least 0", lambda value: _is_number(value) and value >= 0, is_continuous=True)
-_BATCH_SIZE = _Kind("a whole number of at least 1", lambda value: _is_whole(value) and value > 0)
-
-
-_STORED = _Kind("what onepos has stored", lambda value: True)
+    own = [(method, name, axis) for method, axes in study.method_space.items() for name, axis in axes.items()]
+    for (method, name, axis), dataset in product(own, study.datasets):
+        centre = study.centre_value(dataset, method, name)
+        if centre in axis.entries:
+            raise ValueError(
+                f"{file.file}: the axis {name} of {method} must have values beside that of the centre of the star; "
+                f"it has {centre!r} too. Take it out: the centre is run once for all axes."
+            )
 
 
 def _kind_of(defaults: Mapping[str, Any] | None, key: str) -> _Kind:
@@ -525,7 +465,7 @@ def _kind_of(defaults: Mapping[str, Any] | None, key: str) -> _Kind:
         return _STORED
     default = defaults[key]
     if isinstance(default, bool):
-        return _Kind("true or false", lambda value: isinstance(value, bool))
+        return _FLAG
     if isinstance(default, int):
         return _Kind("a whole number", _is_whole)
     if default is None or isinstance(default, float):

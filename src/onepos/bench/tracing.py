@@ -23,16 +23,12 @@ class TracedLoss:
     otherwise within a phase. Where too few steps are ahead to pay for it, and for a last batch that is shorter, the
     loss is called as it is.
 
-    Args:
-        function: (*batch, *state) → (losses, gradients, what to remember, by the name of a buffer of the method).
-        method: Whose epoch the function may ask for.
-        state: Names of the tensors of the state, in their order.
-        learned: Those of them that every step moves.
+    The function is (*batch, *state) → (losses, gradients, what to remember, by the name of a buffer of the method). It
+    may read the epoch of the method. `state` names the tensors of the state in their order, `learned` those of them
+    that every step moves.
     """
 
-    def __init__(
-        self, function: Callable[..., Any], method: Method, state: Sequence[str], learned: Sequence[str]
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], method: Method, state: list[str], learned: list[str]) -> None:
         self.function, self.method = function, method
         self.state, self.moved = state, set(learned)  # and what the loss remembers, as its first call shows
         self.trace: _Trace | None = None
@@ -86,9 +82,7 @@ class TracedLoss:
 class _Trace:
     """A traced function in two parts: what follows from steady arguments alone is computed once, the rest each time.
 
-    Args:
-        traced: All of it.
-        steady: Positions of the arguments that stay as they are until `known` is set to None.
+    `steady` are the positions of the arguments that stay as they are until `known` is set to None.
     """
 
     def __init__(self, traced: fx.GraphModule, steady: Sequence[int]) -> None:
@@ -129,10 +123,7 @@ def _is_pure(node: fx.Node) -> bool:
 
 
 def _part(
-    traced: fx.GraphModule,
-    inputs: Sequence[fx.Node],
-    nodes: Sequence[fx.Node],
-    outputs: Sequence[fx.Node] | None = None,
+    traced: fx.GraphModule, inputs: list[fx.Node], nodes: list[fx.Node], outputs: list[fx.Node] | None = None
 ) -> fx.GraphModule:
     """A function of `inputs` that computes `nodes` and gives `outputs`, or what the whole gives."""
     graph = fx.Graph()

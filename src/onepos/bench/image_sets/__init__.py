@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from onepos.bench.image_sets.coco import read_coco
-from onepos.bench.image_sets.cub import read_cub
-from onepos.bench.image_sets.nuswide import read_nuswide
-from onepos.bench.image_sets.voc import read_voc, read_voc_archive
+from onepos.bench.image_sets.coco import read_coco as read_coco
+from onepos.bench.image_sets.cub import read_cub as read_cub
+from onepos.bench.image_sets.nuswide import read_nuswide as read_nuswide
+from onepos.bench.image_sets.voc import read_voc as read_voc
+from onepos.bench.image_sets.voc import read_voc_archive as read_voc_archive
 from onepos.datasets.loading import data_root
 from onepos.images.readers.image_dataset import ImageDataset
 from onepos.protocol import cole_split, draw_single_positive
@@ -27,13 +27,11 @@ def _read_small_voc(folder: Path) -> ImageDataset:
     return read_voc_archive(*files, image_cache() / "voc-128px")
 
 
-def _in_own_folder(read: Callable[[Path], ImageDataset], name: str, folder: Path) -> ImageDataset:
-    return read(folder / name if (folder / name).is_dir() else folder)
-
-
-_LAYOUTS = {"voc": read_voc, "coco": read_coco, "nuswide": read_nuswide, "cub": read_cub}
 IMAGE_SETS: dict[str, Callable[[Path], ImageDataset]] = {
-    **{name: partial(_in_own_folder, read, name) for name, read in _LAYOUTS.items()},
+    "voc": read_voc,
+    "coco": read_coco,
+    "nuswide": read_nuswide,
+    "cub": read_cub,
     "voc-128px": _read_small_voc,
 }
 """By name: folder of images → data set."""
@@ -45,18 +43,15 @@ def image_cache() -> Path:
 
 
 def load_images(name: str, root: str | Path | None = None) -> ImageDataset:
-    """Load the list of images of a data set by name; never touches the network.
+    """Load the list of images of a data set in `IMAGE_SETS`; never touches the network.
 
-    Args:
-        name: A key of `IMAGE_SETS`. In the official layouts the images are in `<root>/images/<name>`, or in
-            `<root>/images` itself.
-        root: Data folder, see `data_root`.
+    They are in `<root>/images/<name>`, or in `<root>/images` itself; `root` is the data folder, see `data_root`.
     """
     if name not in IMAGE_SETS:
         raise ValueError(f"unknown data set of images '{name}'; {suggest(name, list(IMAGE_SETS))}")
     folder = data_root(root) / "images"
     try:
-        return IMAGE_SETS[name](folder)
+        return IMAGE_SETS[name](folder / name if (folder / name).is_dir() else folder)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"{error} {name} is looked for in {folder}; set $ONEPOS_DATA to the folder of the data."
@@ -67,10 +62,8 @@ def with_published_protocol(data: ImageDataset) -> ImageDataset:
     """The data with the split and the single positives that all published image results share.
 
     A fifth of the official train rows becomes "val"; the single positives are drawn from the train and the test rows
-    separately, each with a fresh generator, before that split. Rows without a positive get none.
-
-    Args:
-        data: With the parts "train" and "test" in `splits`, rows and classes in the order of their reader.
+    separately, each with a fresh generator, before that split. Rows without a positive get none. The data must have the
+    parts "train" and "test" in `splits`, rows and classes in the order of their reader.
 
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic: Multi-label learning from single positive labels, CVPR 2021.
@@ -88,16 +81,3 @@ def with_published_protocol(data: ImageDataset) -> ImageDataset:
     parts = cole_split(len(official), _PUBLISHED_SEED)
     splits = {"train": official[parts.train], "val": official[parts.val], "test": data.splits["test"]}
     return replace(data, splits=splits, observed=observed)
-
-
-__all__ = [
-    "IMAGE_SETS",
-    "image_cache",
-    "load_images",
-    "read_coco",
-    "read_cub",
-    "read_nuswide",
-    "read_voc",
-    "read_voc_archive",
-    "with_published_protocol",
-]

@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from onepos.bench.image_sets.lists import check_counts, find_root
+from onepos.bench.image_sets.lists import Benchmark, find_root
 from onepos.datasets.files import check_file, naming
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
 from onepos.images.readers.listing import Part, check_images
 
-EXPECTED = {"train": 82081, "test": 40137}
-VARIANTS: dict[tuple[int, ...], str] = {
+_VARIANTS: dict[tuple[int, ...], str] = {
     (82783, 40504): "COCO 2014 with the images that have no annotation",
     (117266, 4952): "COCO 2017",
 }
-N_CLASSES = 80
+_BENCHMARK = Benchmark("COCO 2014", 80, "categories", {"train": 82081, "test": 40137}, _VARIANTS)
 FOLDERS = {"train": "train2014", "test": "val2014"}  # the official val images are the test images of the benchmark
 # What is kept of an annotation file; the outlines of the objects, most of the file, are dropped as they are read.
 _KEPT = {"images", "categories", "annotations", "id", "file_name", "name", "image_id", "category_id"}
@@ -32,11 +31,7 @@ def read_coco(root: str | os.PathLike[str], *, strict: bool = True, check_files:
     A label is positive where the image has an annotation of that category, crowds included. Images without any
     annotation are left out. Classes are in the order of the annotation file, images in that of their ids sorted *as
     text* ("1000" before "9"): the published draw depends on both. Reading takes twice the memory of the larger file.
-
-    Args:
-        root: The folder that holds `annotations`, `train2014` and `val2014`.
-        strict: Whether there must be exactly the 80 classes, 82 081 train and 40 137 test images of the benchmark.
-        check_files: Whether every image must be there.
+    With `strict` there must be exactly the classes and images of the benchmark, with `check_files` every file.
     """
     folder = find_root(root, "annotations", ("coco", "COCO"), "COCO 2014")
     parts = {}
@@ -54,12 +49,7 @@ def read_coco(root: str | os.PathLike[str], *, strict: bool = True, check_files:
         if check_files:
             check_images(folder, parts[part][0], path.name, [f"image {number}" for number in ids].__getitem__)
     if strict:
-        if len(classes) != N_CLASSES:
-            raise ValueError(
-                f"COCO 2014 must have {N_CLASSES} categories; the annotation files have {len(classes)}. Give the "
-                "instances files, or pass strict=False to use these as they are."
-            )
-        check_counts("COCO 2014", folder, {part: len(paths) for part, (paths, _) in parts.items()}, EXPECTED, VARIANTS)
+        _BENCHMARK.check(folder, parts, "the annotation files have")
     return join_parts("coco", folder, parts, list(classes.values()), "MS-COCO 2014, instances")
 
 

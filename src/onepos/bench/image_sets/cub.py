@@ -7,27 +7,22 @@ from pathlib import Path
 
 import numpy as np
 
-from onepos.bench.image_sets.lists import bad_line, check_counts, find_root, numbered_lines
+from onepos.bench.image_sets.lists import Benchmark, bad_line, find_root, numbered_lines
 from onepos.datasets.dataset import Labels
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
 from onepos.images.readers.listing import check_images
 
-EXPECTED = {"train": 5994, "test": 5794}
-VARIANTS: dict[tuple[int, ...], str] = {(3000, 3033): "the older CUB-200 of 2010"}
-N_CLASSES = 312
-UNKNOWN = 255
+_VARIANTS: dict[tuple[int, ...], str] = {(3000, 3033): "the older CUB-200 of 2010"}
+_BENCHMARK = Benchmark("CUB-200-2011", 312, "attributes", {"train": 5994, "test": 5794}, _VARIANTS)
+_UNKNOWN = 255
 
 
 def read_cub(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
     """Read CUB-200-2011 as the published single-positive benchmark does.
 
-    A label is an attribute with `is_present`, whatever its certainty. Images and attributes are in
-    the order of their lists.
-
-    Args:
-        root: The folder that holds `CUB_200_2011` (and `attributes.txt`, as the archive has it), or that folder.
-        strict: Whether there must be exactly the 312 attributes, 5 994 train and 5 794 test images of the benchmark.
-        check_files: Whether every listed image must be there.
+    A label is an attribute with `is_present`, whatever its certainty. Images and attributes are in the order of their
+    lists. `root` holds `CUB_200_2011` (and `attributes.txt`, as the archive has it), or is that folder. With `strict`
+    there must be exactly the attributes and images of the benchmark, with `check_files` every file.
     """
     folder = find_root(root, "images.txt", ("CUB_200_2011", "CUB_200_2011/CUB_200_2011"), "CUB-200-2011")
     images = _read_numbered(folder / "images.txt")
@@ -39,15 +34,9 @@ def read_cub(root: str | os.PathLike[str], *, strict: bool = True, check_files: 
         check_images(folder, paths, "images.txt", lambda row: f"image {numbers[row]}")
     Y = _read_labels(folder / "attributes" / "image_attribute_labels.txt", images, names)
     rows = {"train": np.flatnonzero(in_train), "test": np.flatnonzero(~in_train)}
-    if strict:
-        if len(names) != N_CLASSES:
-            raise ValueError(
-                f"CUB-200-2011 must have {N_CLASSES} attributes; attributes.txt has {len(names)}. Get it again, "
-                "or pass strict=False."
-            )
-        counts = {part: len(mine) for part, mine in rows.items()}
-        check_counts("CUB-200-2011", folder, counts, EXPECTED, VARIANTS)
     parts = {part: ([paths[row] for row in mine], Y[mine]) for part, mine in rows.items()}
+    if strict:
+        _BENCHMARK.check(folder, parts, "attributes.txt has")
     return join_parts("cub", folder, parts, list(names.values()), "CUB-200-2011, image_attribute_labels.txt")
 
 
@@ -90,7 +79,7 @@ def _read_labels(path: Path, images: dict[int, str], names: dict[int, str]) -> L
     row_of = {str(image): row for row, image in enumerate(images)}
     column_of = {str(attribute): column for column, attribute in enumerate(names)}
     value_of = {"0": 0, "1": 1}
-    Y = np.full((len(images), len(names)), UNKNOWN, np.uint8)
+    Y = np.full((len(images), len(names)), _UNKNOWN, np.uint8)
     for number, line in numbered_lines(path):
         words = line.split(maxsplit=3)
         try:
@@ -99,7 +88,7 @@ def _read_labels(path: Path, images: dict[int, str], names: dict[int, str]) -> L
             must = "a line must hold a listed image, a listed attribute and 0 or 1"
             raise bad_line(path, number, must, line) from None
         Y[row, column] = value
-    missing = np.argwhere(Y == UNKNOWN)
+    missing = np.argwhere(Y == _UNKNOWN)
     if len(missing):
         row, column = missing[0]
         raise ValueError(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from onepos.datasets.files import check_file, naming, open_binary
+from onepos.images.readers.listing import Part
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -34,6 +36,26 @@ def find_root(root: str | os.PathLike[str], inside: str, folders: Sequence[str],
     )
 
 
+class Benchmark(NamedTuple):
+    """The published benchmark of a data set: how many labels and rows it has."""
+
+    name: str
+    n_labels: int
+    labels: str  # what its labels are called
+    rows: Mapping[str, int]  # of each part
+    variants: Mapping[tuple[int, ...], str]  # counts of other versions, in the order of `rows`
+
+    def check(self, root: Path, parts: Mapping[str, Part], where: str = "") -> None:
+        """Refuse data that are not those of the published benchmark."""
+        n_labels = parts["train"][1].shape[1]
+        if n_labels != self.n_labels:
+            raise ValueError(
+                f"{self.name} must have {self.n_labels} {self.labels}; {where or f'{root} has'} {n_labels}. Give the "
+                "published variant, or pass strict=False to use this one as it is."
+            )
+        check_counts(self.name, root, {part: len(Y) for part, (_, Y) in parts.items()}, self.rows, self.variants)
+
+
 def check_counts(
     name: str,
     root: Path,
@@ -41,10 +63,7 @@ def check_counts(
     expected: Mapping[str, int],
     variants: Mapping[tuple[int, ...], str],
 ) -> None:
-    """Refuse rows per part that are not those of the published benchmark.
-
-    The error names the variant where it is one of `variants`, whose counts are in the order of `expected`.
-    """
+    """Refuse rows per part that are not the expected ones; name the variant where it is one, by its counts."""
     if dict(found) == dict(expected):
         return
     counts = tuple(found.get(part, 0) for part in expected)

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from onepos.bench.image_sets.lists import bad_line, check_counts, numbered_lines
+from onepos.bench.image_sets.lists import Benchmark, bad_line, numbered_lines
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
 from onepos.images.readers.listing import Part, check_images
 
-EXPECTED = {"train": 150000, "test": 60260}
-VARIANTS: dict[tuple[int, ...], str] = {
+_VARIANTS: dict[tuple[int, ...], str] = {
     (161789, 107859): "the original NUS-WIDE of 2009, of which many images are no longer on Flickr",
     (10000, 5000): "the lists of a hashing benchmark",
 }
-N_CLASSES = 81
+_BENCHMARK = Benchmark("NUS-WIDE", 81, "labels", {"train": 150000, "test": 60260}, _VARIANTS)
 
 
 def read_nuswide(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
@@ -32,12 +31,8 @@ def read_nuswide(root: str | os.PathLike[str], *, strict: bool = True, check_fil
     - `train.txt` and `test.txt` (also gzipped): a path and 81 times 0 or 1 per line.
 
     Rows keep their order. Columns of the original lists are in the alphabetical order of the concepts, otherwise as in
-    the file; their names come from `Concepts81.txt` (also in `ConceptsList`) where it is there.
-
-    Args:
-        root: The folder.
-        strict: Whether there must be exactly the 81 labels, 150 000 train and 60 260 test images of the benchmark.
-        check_files: Whether every listed image must be there.
+    the file; their names come from `Concepts81.txt` (also in `ConceptsList`) where it is there. With `strict` there
+    must be exactly the labels and images of the benchmark, with `check_files` every file.
     """
     folder = Path(root)
     names = _read_concepts(folder)
@@ -57,12 +52,7 @@ def read_nuswide(root: str | os.PathLike[str], *, strict: bool = True, check_fil
         for part, (paths, _) in parts.items():
             check_images(folder, paths, f"the {part} list", lambda row: f"entry {row}")
     if strict:
-        if n_labels != N_CLASSES:
-            raise ValueError(
-                f"NUS-WIDE must have {N_CLASSES} labels; {folder} has {n_labels}. Give the 81 concepts, or pass "
-                "strict=False."
-            )
-        check_counts("NUS-WIDE", folder, {part: len(paths) for part, (paths, _) in parts.items()}, EXPECTED, VARIANTS)
+        _BENCHMARK.check(folder, parts)
     return join_parts("nuswide", folder, parts, names, "NUS-WIDE, 81 concepts")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from onepos.bench.image_sets.lists import bad_line, check_counts, find_root, numbered_lines
+from onepos.bench.image_sets.lists import Benchmark, bad_line, find_root, numbered_lines
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
 from onepos.images.readers.image_dataset import ImageDataset, join_parts
@@ -24,11 +24,11 @@ CLASSES = (
     "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )
 # fmt: on
-EXPECTED = {"train": 5717, "test": 5823}
-VARIANTS: dict[tuple[int, ...], str] = {
+_VARIANTS: dict[tuple[int, ...], str] = {
     (2501, 2510): "VOC 2007 (train and val)",
     (5011, 4952): "VOC 2007 (trainval and test)",
 }
+_BENCHMARK = Benchmark("VOC 2012", len(CLASSES), "classes", {"train": 5717, "test": 5823}, _VARIANTS)
 LISTS = {"train": "train", "test": "val"}  # the official val images are the test images of the benchmark
 
 
@@ -37,11 +37,8 @@ def read_voc(root: str | os.PathLike[str], *, strict: bool = True, check_files: 
 
     A label is positive where its flag is 1; "difficult" (0) counts as absent. An image is kept if it has a positive
     label. Classes are in alphabetical order and images in that of their names: the published draw depends on both.
-
-    Args:
-        root: The folder that holds `VOCdevkit`, or that folder, or `VOC2012`.
-        strict: Whether there must be exactly the 20 classes, 5 717 train and 5 823 test images of the benchmark.
-        check_files: Whether every listed image must be in `JPEGImages`.
+    `root` holds `VOCdevkit`, or is that folder, or `VOC2012`. With `strict` there must be exactly the classes and
+    images of the benchmark, with `check_files` every file.
     """
     folder = find_root(root, "ImageSets/Main", ("VOCdevkit/VOC2012", "VOC2012"), "VOC 2012")
     lists = folder / "ImageSets" / "Main"
@@ -54,11 +51,11 @@ def read_voc(root: str | os.PathLike[str], *, strict: bool = True, check_files: 
         if not names:
             raise ValueError(f"{lists} must list images with flag 1; the lists *_{ending}.txt have none. Check them.")
         if check_files:
-            places = [lines[name] for name in names]
-            check_images(folder, paths, f"{classes[0]}_{ending}.txt", [f"line {place}" for place in places].__getitem__)
+            places = [f"line {lines[name]}" for name in names]
+            check_images(folder, paths, f"{classes[0]}_{ending}.txt", places.__getitem__)
         parts[part] = paths, np.stack([flags[name] for name in names])
     if strict:
-        check_counts("VOC 2012", folder, {part: len(paths) for part, (paths, _) in parts.items()}, EXPECTED, VARIANTS)
+        _BENCHMARK.check(folder, parts)
     return join_parts("voc", folder, parts, classes, "PASCAL VOC 2012, ImageSets/Main")
 
 
@@ -114,14 +111,10 @@ def _read_flags(lists: Path, classes: list[str], ending: str) -> tuple[dict[str,
 def read_voc_archive(
     labels: str | os.PathLike[str], images: str | os.PathLike[str], folder: str | os.PathLike[str]
 ) -> ImageDataset:
-    """Read the labels, and unpack the images where that was not done before.
+    """Read the labels (NPZ), and unpack the images (ZIP) into `folder` where that was not done before.
 
-    Classes are in alphabetical order and images in that of the archive of labels, as `read_voc` has them.
-
-    Args:
-        labels: NPZ archive with `class_names`, and for train and val `Y_…` and `…_images`.
-        images: The ZIP archive.
-        folder: Where they are unpacked; it appears when it is complete.
+    Classes are in alphabetical order and images in that of the archive of labels, as `read_voc` has them. That archive
+    holds `class_names`, and for train and val `Y_…` and `…_images`. The folder appears when it is complete.
     """
     label_path, image_path = check_file(Path(labels)), check_file(Path(images))
     with naming(label_path), np.load(label_path, allow_pickle=False) as archive:
