@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from crisp_paper.hindsight import best_in_hindsight
 from crisp_paper.paper import paper_value
 from onepos.bench.comparison import SHOWN, compare_methods, share_of
 from onepos.bench.results import Finished, StudyResults, read_results
@@ -235,7 +236,7 @@ def below_table(results: StudyResults, dataset: str, variants: Sequence[StudyRes
 def _explain(results: StudyResults, dataset: str, method: str, gap: Summary, variants: Sequence[StudyResults]) -> Below:
     floor = results.study.floor
     outcome = _outcome(results, dataset, method, METRIC)
-    hindsight = results.hindsight(dataset, method, METRIC)
+    hindsight = best_in_hindsight(results, dataset, method, METRIC)
     target = summarise(results.scores(METRIC)[dataset][floor]).mean
     chosen = [each for (*where, _), each in results.chosen.items() if where == [dataset, method]]
     reasons = [] if outcome == "loss" else ["even"]

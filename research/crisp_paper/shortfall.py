@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from crisp_paper.hindsight import best_in_hindsight
 from crisp_paper.paper import ROUNDING
 from crisp_paper.printed import Key, Printed, deciding_spread, judge, measure, printed_cells, printed_text
 from onepos.bench.results import Finished, StudyResults
@@ -116,7 +117,7 @@ def _explain(
 ) -> Shortfall:
     mine = ours[cell.key]
     oracle = ours.get((cell.metric, cell.dataset, results.study.oracle), summarise([]))
-    hindsight = results.hindsight(cell.dataset, cell.method, cell.metric)
+    hindsight = best_in_hindsight(results, cell.dataset, cell.method, cell.metric)
     is_clear = judge(cell, mine) == "worse"
     reasons = [f"in doubt: {cell.doubt}"] if cell.doubt else []
     reasons += [] if is_clear else ["within two std"]

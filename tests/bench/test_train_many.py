@@ -433,14 +433,6 @@ def test_wrong_tasks(toy):
         train_many([task], stack_size=0)
 
 
-def test_each_run_is_reported_as_it_finishes(toy):
-    tasks = toy_tasks(toy, n=5)
-    seen = []
-    histories = stacked(tasks, stack_size=2, on_run=lambda k, history: seen.append((k, history)))
-    assert sorted(k for k, _ in seen) == list(range(5))
-    assert all(histories[k] is history for k, history in seen)
-
-
 def test_without_validation_rows_the_last_epoch_is_kept(toy):
     tasks = [dataclasses.replace(task, validation=None) for task in toy_tasks(toy, "crisp")]
     expected = alone(tasks)

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -84,16 +83,6 @@ class StudyResults:
             }
             for dataset in self.study.datasets
         }
-
-    def hindsight(self, dataset: str, method: str, metric: str) -> float:
-        """The mean over the trials of the best test score of any configuration: a bound, not a result."""
-        better = max if METRICS[metric].greater_is_better else min
-        best: dict[int, float] = {}
-        for run, result in self.finished:
-            score = score_of(result, metric)
-            if (run.dataset, run.method) == (dataset, method) and not result["diverged"] and not math.isnan(score):
-                best[run.trial] = better(score, best.get(run.trial, score))
-        return fmean(best.values()) if best else math.nan
 
     def n_trials(self, dataset: str) -> int:
         """How many trials are planned."""

@@ -20,7 +20,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,6 @@ def train_many(
     *,
     stack_size: int | None = None,
     checkpoints: str | os.PathLike[str] | None = None,
-    on_run: Callable[[int, History], None] | None = None,
 ) -> list[Trained]:
     """Train every task in place, as `train` would one by one, stacked wherever they can be.
 
@@ -75,7 +74,6 @@ def train_many(
         stack_size: At most so many runs in a stack; by default as many as half of the free memory holds.
         checkpoints: A folder where each stack is written after each epoch, to go on from there; the same tasks with
             the same stack size end in the same weights as if they had never stopped.
-        on_run: Called with the position and the history of each run that has finished.
 
     Returns:
         What is left of each task. A run whose loss is no longer finite is not moved from there on and leaves the others
@@ -91,8 +89,6 @@ def train_many(
         done = _Stack(members, checkpoints).train() if len(chunk) > 1 else [_train_alone(members[0], checkpoints)]
         for k, each in zip(chunk, done, strict=True):
             trained[k] = each
-            if on_run is not None:
-                on_run(k, each.history)
     return [trained[k] for k in range(len(tasks))]
 
 
