@@ -56,7 +56,7 @@ def studies(seed: int, data: list[str] | None, cardinality: bool = False) -> lis
     tables = dataclasses.replace(
         read_study("fair"), name="thirteen", datasets=tuple(BUDGETS), budgets=BUDGETS, **common
     )
-    features = dataclasses.replace(read_study("features"), name="thirteen-features", **common)
+    features = dataclasses.replace(read_study("research/studies/features.toml"), name="thirteen-features", **common)
     found = []
     for study in (tables, features):
         datasets = tuple(name for name in study.datasets if data is None or name in data)

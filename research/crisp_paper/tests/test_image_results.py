@@ -1,6 +1,7 @@
 """The page on images: scores, shares, and why methods end below the floor, on invented runs."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from crisp_paper.image_results import below_table, find_below, make_image_results, score_table
@@ -17,11 +18,17 @@ from onepos.report.page import render_markdown
 VOC, COCO = "voc2012-features", "coco2014-features"
 NOISE = (-0.001, 0.001, 0.0)  # of three draws
 
+STUDIES = Path(__file__).parents[2] / "studies"
+
 
 def make_results(levels, change=lambda run, result: None, n_configurations=2, **fields):
     """Configurations of each method, the first at the level given, others lower on validation and test rows alike."""
     study = dataclasses.replace(
-        read_study("features"), methods=tuple(levels), budget=Budget(10, 3, n_configurations), budgets={}, **fields
+        read_study(STUDIES / "features.toml"),
+        methods=tuple(levels),
+        budget=Budget(10, 3, n_configurations),
+        budgets={},
+        **fields,
     )
     runs = tuple(study.runs())
     finished = []
@@ -196,6 +203,6 @@ def test_full_labels_reach_83_on_voc():
         data = load_dataset(VOC)
     except FileNotFoundError:
         pytest.skip(f"{VOC} is not on this machine: set ONEPOS_DATA to a folder that holds it")
-    study = read_study("features")
+    study = read_study(STUDIES / "features.toml")
     run = next(run for run in study.runs() if (run.dataset, run.method) == (VOC, study.oracle))
     assert run_one(run, data)["test"]["map"] > 0.83
