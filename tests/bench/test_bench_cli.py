@@ -196,3 +196,9 @@ def test_wrong_input_is_one_sentence(arguments, said, run):
     assert said in err
     assert "Traceback" not in err
     assert not os.path.exists("results"), "nothing half-made is left behind"
+
+
+def test_a_folder_without_a_study_is_not_packed(run):
+    code, _, err = run("bench", "pack", "nowhere", "--out", "x.gz")
+    assert code == 2
+    assert "nowhere must hold study.toml; it does not. Give the folder named to `onepos bench run`." in err

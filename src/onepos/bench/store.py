@@ -130,6 +130,10 @@ class Store:
         With `compact` without what no report reads: losses and scores by epoch, class priors by label. Gives the number
         of finished runs.
         """
+        if not (self.folder / "study.toml").is_file():
+            raise FileNotFoundError(
+                f"{self.folder} must hold study.toml; it does not. Give the folder named to `onepos bench run`."
+            )
         files = [file for folder in ("runs", "skipped") for file in (self.folder / folder).glob("*.json")]
         contents = sorted((json.loads(file.read_text(encoding="utf-8")) for file in files), key=_place)
         for content in contents if compact else ():

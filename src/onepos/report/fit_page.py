@@ -121,10 +121,9 @@ def _sections(result: Result, priors: Mapping[str, Any]) -> Iterator[Section]:
 def _about(priors: Mapping[str, Any]) -> str:
     sentences = ["Observed positives: rows in which the label is observed."]
     if priors["estimated"] is not None:
-        sentences.append(
-            "Estimated prior: share of all rows that truly have the label. Enough positives: “no” where too few are "
-            "observed to rely on the estimate."
-        )
+        sentences.append("Estimated prior: share of all rows that truly have the label.")
+    if priors["reliable"] is not None:
+        sentences.append("Enough positives: “no” where too few are observed to rely on the estimate.")
     if priors["predicted_share"] is not None:
         sentences.append("Mean predicted: mean probability over the training rows; it should lie near the prior.")
     if priors["threshold"] is not None:

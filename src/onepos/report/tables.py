@@ -215,11 +215,11 @@ def priors_table(priors: Mapping[str, Any], name: str, title: str, about: str = 
     for head, key in (("Mean predicted", "predicted_share"), ("Threshold", "threshold")):
         if np.isfinite(column(priors, key, len(labels))).any():
             columns[head] = texts(key)
-    flags = [True] * len(labels) if priors.get("reliable") is None else priors["reliable"]
-    enough = ["yes" if flag else "no" for flag in flags]
-    columns["Enough positives"] = [
-        text if is_known else UNKNOWN for text, is_known in zip(enough, np.isfinite(estimated), strict=True)
-    ]
+    if priors.get("reliable") is not None:
+        enough = ["yes" if flag else "no" for flag in priors["reliable"]]
+        columns["Enough positives"] = [
+            text if is_known else UNKNOWN for text, is_known in zip(enough, np.isfinite(estimated), strict=True)
+        ]
     tones = {"no": "worse", UNKNOWN: "unknown"}
     rows = [[Cell(text, tone=tones.get(text, "")) for text in row] for row in zip(*columns.values(), strict=True)]
     return Table(name, title, list(columns), rows, about)
