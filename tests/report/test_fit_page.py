@@ -150,7 +150,7 @@ def test_what_is_missing_is_left_out(missing):
 def test_labels_alone_are_a_page():
     html = render_fit({"labels": ["only"]})
     assert Content(html).sections == ["labels", "next"]
-    assert rows_of(html, "labels") == [["only", "–", "–", "unknown", "unknown", "unknown"]]
+    assert rows_of(html, "labels") == [["only", "–", "–", "unknown", "unknown"]]
 
 
 def test_unknown_priors_and_one_threshold_for_all():
