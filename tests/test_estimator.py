@@ -349,7 +349,7 @@ def test_every_random_number_follows_from_random_state(toy, short_cross_fit):
     method = CRISPPlus(cardinality=1.8)
 
     def fit(seed):
-        return SinglePositiveClassifier(method, epochs=1, random_state=seed).fit(X, observed)
+        return SinglePositiveClassifier(method, epochs=1, device="cpu", random_state=seed).fit(X, observed)
 
     first, again, other = fit(0), fit(0), fit(1)
     np.testing.assert_array_equal(first.class_prior_, again.class_prior_)

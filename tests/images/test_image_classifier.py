@@ -91,16 +91,18 @@ class TestFrozen:
             assert all(torch.equal(before[name], tensor) for name, tensor in kept.items()) != fine_tune
 
     def test_validation_and_progress(self, files, labels):
-        told = []
-        model = classifier().fit(
-            files[:30], labels[:30], validation=(files[30:], labels[30:]), on_images=lambda *step: told.append(step)
+        steps = []
+        model = classifier(
+            device="cpu"
+        ).fit(  # in small steps there
+            files[:30], labels[:30], validation=(files[30:], labels[30:]), on_images=lambda *step: steps.append(step)
         )
         assert len(model.history_.validation) == 6
-        assert told == [("computing features, image", 30, 30), ("computing features, image", 6, 6)]
-        told.clear()
-        model.predict_proba(files * 2, on_images=lambda *step: told.append(step[1:]))
-        assert told[-1] == (72, 72)
-        assert len(told) > 1
+        assert steps == [("computing features, image", 30, 30), ("computing features, image", 6, 6)]
+        steps.clear()
+        model.predict_proba(files * 2, on_images=lambda *step: steps.append(step[1:]))
+        assert steps[-1] == (72, 72)
+        assert len(steps) > 1
 
     def test_cached_features_are_not_computed_again(self, files, labels, tmp_path, monkeypatch):
         expected = classifier().fit(files, labels).predict_proba(files)
