@@ -323,11 +323,15 @@ finally:
         code, _, err = run(*fit, "new.csv/model")
         assert code == 2
         assert "new.csv/model must be a folder, or not exist yet; " in err
-        monkeypatch.setattr("onepos.cli.inputs.os.access", lambda path, mode: False)
+
+        def refuse(dir):
+            raise PermissionError(13, "Permission denied")
+
+        monkeypatch.setattr("onepos.cli.inputs.TemporaryDirectory", refuse)
         monkeypatch.setattr("onepos.cli.models.read_rows", None)
         code, _, err = run(*fit, "deep/model")
         assert code == 2
-        assert f"deep/model must be a folder that can be written to; {table} is write-protected" in err
+        assert f"deep/model must be a folder that can be written to; {table} is not (Permission denied)" in err
 
     def test_columns_that_the_model_does_not_need_may_hold_text(self, run, table):
         assert run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")[0] == 0

@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -333,9 +334,14 @@ def check_model_folder(path: Path) -> None:
     place = path.resolve()
     nearest = next(folder for folder in (place, *place.parents) if folder.exists())
     if not nearest.is_dir():
-        wrong = f", or not exist yet; {nearest} is a file"
-    elif not os.access(nearest, os.W_OK | os.X_OK):
-        wrong = f" that can be written to; {nearest} is write-protected"
-    else:
-        return
-    raise NotADirectoryError(f"{path} must be a folder{wrong}. Name another with --out.")
+        raise NotADirectoryError(
+            f"{path} must be a folder, or not exist yet; {nearest} is a file. Name another with --out."
+        )
+    try:  # permissions alone do not tell: root may write anywhere but to some file systems
+        with TemporaryDirectory(dir=nearest):
+            return
+    except OSError as error:
+        raise NotADirectoryError(
+            f"{path} must be a folder that can be written to; {nearest} is not ({error.strerror}). "
+            "Name another with --out."
+        ) from error
