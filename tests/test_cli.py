@@ -324,7 +324,7 @@ finally:
         assert code == 2
         assert "new.csv/model must be a folder, or not exist yet; " in err
 
-        def refuse(dir):
+        def refuse(**_):
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr("onepos.cli.inputs.TemporaryDirectory", refuse)

@@ -133,7 +133,7 @@ def _worker(folder: str, stale_after: float, share: _Share, threads: int) -> Non
 
 
 def _leave(*_: Any) -> None:
-    """As if the program had ended by itself, so that claims are released."""
+    """End as a program does by itself, so that this worker gives its runs free."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(143)
 
