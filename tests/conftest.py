@@ -25,7 +25,7 @@ def toy():
 @pytest.fixture
 def short_cross_fit(monkeypatch):
     """Two epochs in place of sixty, for tests that ask for many fits and not for good ones."""
-    from onepos.methods.crisp_plus import crossfit
+    from onepos.methods import crossfit
 
     short = crossfit.CrossFitSettings(linear_rates=(1e-3,), layered_rates=(1e-3,), most_epochs=2, most_steps=2)
     monkeypatch.setattr(crossfit, "DEFAULTS", short)

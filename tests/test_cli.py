@@ -385,7 +385,7 @@ class TestPriors:
     @pytest.fixture
     def short(self, monkeypatch):
         """Models of the cross-fit that are quick to train."""
-        from onepos.methods.crisp_plus import crossfit
+        from onepos.methods import crossfit
 
         short = crossfit.CrossFitSettings(
             hidden=16, linear_rates=(0.05,), layered_rates=(0.02,), most_epochs=12, most_steps=12

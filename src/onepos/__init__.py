@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from onepos.methods.base import Batch as Batch
     from onepos.methods.base import Method as Method
     from onepos.methods.base import TrainView as TrainView
-    from onepos.methods.crisp_plus.crossfit import held_out_probabilities as held_out_probabilities
+    from onepos.methods.crossfit import held_out_probabilities as held_out_probabilities
     from onepos.metrics import METRICS as METRICS
     from onepos.metrics import evaluate as evaluate
     from onepos.priors import PriorEstimate as PriorEstimate
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from onepos.protocol import train_val_test_split as train_val_test_split
 
 _MODULES = {
-    "onepos.methods.crisp_plus.crossfit": ("held_out_probabilities",),
+    "onepos.methods.crossfit": ("held_out_probabilities",),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
     "onepos.images.classifier": ("SinglePositiveImageClassifier",),

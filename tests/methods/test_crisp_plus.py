@@ -10,7 +10,8 @@ import torch
 from scipy.optimize import minimize
 
 from onepos.methods.base import Batch, TrainView
-from onepos.methods.crisp_plus import CRISPPlus, crossfit
+from onepos.methods import crossfit
+from onepos.methods.crisp_plus import CRISPPlus
 from onepos.methods.crisp_plus import method as crisp_plus
 from onepos.methods.crisp_plus.head import RowNormalizedHead
 from onepos.methods.crisp_plus.method import _logit_offset

@@ -12,8 +12,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from onepos.methods.crisp_plus import crossfit, ensemble
-from onepos.methods.crisp_plus.crossfit import (
+from onepos.methods import crossfit, ensemble
+from onepos.methods.crossfit import (
     CrossFitSettings,
     _fit_folds,
     _fit_model,
@@ -23,7 +23,7 @@ from onepos.methods.crisp_plus.crossfit import (
     cross_fit,
     held_out_probabilities,
 )
-from onepos.methods.crisp_plus.ensemble import Ensemble
+from onepos.methods.ensemble import Ensemble
 
 SHORT = CrossFitSettings(linear_rates=(0.05,), layered_rates=(0.02,), hidden=16, most_epochs=12, most_steps=12)
 """A few long steps of narrow models, where it does not matter what they learn."""

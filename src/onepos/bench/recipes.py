@@ -57,13 +57,15 @@ def read_recipes() -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def resolve(value: Any, method: str, Y: npt.NDArray[Any] | None) -> Any:
-    """A number computed from full labels where the recipe needs one."""
-    if value not in ("$cardinality", "$inverse_cardinality"):
+    """What is computed from full labels where the recipe needs it."""
+    if value not in ("$cardinality", "$inverse_cardinality", "$class_prior"):
         return value
     if Y is None:
         raise ValueError(
             f"the recipe of {method} needs the {value[1:].replace('_', ' ')}, which only full labels tell; "
             "none were given. Set the parameter yourself."
         )
+    if value == "$class_prior":
+        return tuple(np.asarray(Y).mean(0).tolist())
     count = np.asarray(Y).sum(1)
     return float(count.mean() if value == "$cardinality" else (1 / count[count > 0]).mean())

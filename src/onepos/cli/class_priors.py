@@ -136,7 +136,7 @@ def _held_out_scores(
 ) -> tuple[Any, Any]:
     """Held-out P(observed label | row), and the observed labels; without skipped images."""
     from onepos.labels import read_labels
-    from onepos.methods.crisp_plus.crossfit import held_out_probabilities
+    from onepos.methods.crossfit import held_out_probabilities
 
     observed, _ = read_labels(observed, len(observed), str(model.positives))
     X = as_inputs(rows)

@@ -44,8 +44,9 @@ METHODS: dict[str, Callable[..., Method]] = {
     "boostlu+ll-cp": partial(BoostLU, variant="permanent", delta_rel=0.1),
     "gr": GR,
     "crisp": CRISP,
-    "crisp-3ep": partial(CRISP, every=3),
-    "crisp-val": partial(CRISP, prior="validation"),
+    "crisp-as-published": CRISP.as_published,
+    "crisp-3ep": partial(CRISP.as_published, every=3),
+    "crisp-val": partial(CRISP.as_published, prior="validation"),
     "crisp-plus": CRISPPlus,
 }
 

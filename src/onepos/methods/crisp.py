@@ -1,9 +1,11 @@
 """CRISP: estimate how common each label is, then fit a risk that needs only positives and those priors.
 
-After a warm-up with AN, each epoch ends by estimating the class priors π (Eq. 2, `onepos.priors`) from the
-network's own scores, and minimises Eq. (8):
+After a warm-up with AN the network minimises Eq. (8), with class priors π:
 
     Σ_j (2π_j/n_j) Σ_{i∈S_j} [1 − σ(g_ij − λ·(1−π_j))]  +  | (1/n) Σ_i σ(g_ij) − π_j |
+
+The paper leaves choices open; each is a parameter. The defaults are the reading that does best over the development
+sets, `CRISP.as_published` is the one nearest to the text; docs/methods/crisp.md has what each gives.
 
 References:
     Can Class-Priors Help Single-Positive Multi-Label Learning? (the CRISP paper), Algorithm 1.
@@ -11,72 +13,123 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from onepos.methods.base import Batch, Memory, Method, StackRules, TrainView
+from onepos.methods.crossfit import held_out
 from onepos.methods.losses import assume_negative, assume_negative_per_label
-from onepos.priors import PriorEstimate, check_parameters, estimate_priors
+from onepos.priors import FloatArray, PriorEstimate, check_parameters, estimate_priors
+from onepos.validation import suggest
+
+_BEFORE_TRAINING = ("held-out", "bracket")
+
+_CHOICES = {
+    "prior": ("estimate", *_BEFORE_TRAINING, "validation"),
+    "risk": ("absolute", "sigmoid", "logistic", "squared"),
+    "align": ("smooth", "exact"),
+    "normalize": ("dataset", "batch"),
+    "reduction": ("sum", "mean"),
+    "scores": ("fresh", "running"),
+}
+
+# Halvings of [−20, 20] in which the shift of a label's logits is searched; the last is 1e-5 wide.
+_HALVINGS = 22
 
 
 class CRISP(Method):
     """Class-prior-induced single-positive learning.
 
+    Deviation: by default the priors come from held-out predictions, once, before the training. The paper estimates them
+    from scores of the training rows after every epoch (`prior="estimate"`). Its theorem assumes scores that do not
+    depend on the sample; those of training rows do, and what Eq. (2) makes of them follows the length of the training.
+
+    Deviation: by default Eq. (8) gets a low `quantile` of the number of labels per row in place of the estimate. Too many
+    predicted labels cost more Hamming loss than too few.
+
+    Deviation: after the warm-up the logits of each label are shifted so that their mean score is the prior
+    (`align_start`). The scores of AN are κ times too low, and Eq. (8) needs many steps to raise them.
+
     Deviation: the paper writes Eq. (8) over the whole data set and leaves the mini-batch form open. With
-    `normalize="dataset"` a positive of label j weighs n/(n_j·B), so that the first term of a batch is an
-    unbiased estimate of the full one; "batch" divides by the positives of the batch instead, which lets a
-    rare label weigh as much as a common one in the few batches that hold it. The second term takes the mean
-    over the batch in both forms: |batch mean − π| is larger on average than |mean − π|.
+    `normalize="dataset"` a positive of label j weighs n/(n_j·B), so that the first term of a batch is an unbiased
+    estimate of the full one; "batch" divides by the positives of the batch instead, which lets a rare label weigh as much
+    as a common one in the few batches that hold it. In the second term |batch mean − π| is larger on average than
+    |mean − π|, and of rare labels mostly noise. `align="smooth"` takes √((batch mean − π)² + π(1−π)/B) instead, where
+    π(1−π)/B is the most that chance adds to the square; "exact" is the absolute value.
 
     Deviation: a label without a prior (nobody observed it) keeps the AN loss; Eq. (8) is undefined there.
 
-    Deviation: the paper does not say how long the warm-up is; the default of three epochs gave better priors than one
-    on Yeast, Scene and Image.
+    Deviation: the paper does not say how long the warm-up is.
 
     Deviation: Theorem 4.1 prints the condition n_j ≥ 2·ln(4/δ)/qᵖ, its proof uses qᵖ squared; `onepos.priors` follows
     the proof.
 
     Args:
+        prior: Where the class priors come from. "bracket": our estimator on held-out predictions. "held-out": Eq. (2)
+            on the same. "estimate": Eq. (2) on the network's scores of the training rows, again and again.
+            "validation": shares in fully labelled validation rows (the paper's CRISP-val). Or given: one number for all
+            labels or one per label.
+        quantile: With "bracket": which quantile of the number of labels per row Eq. (8) gets; 0.5 is the estimate.
+        risk: "absolute" is Eq. (8). "sigmoid" is its second term without the absolute value, Eq. (5). "logistic" and
+            "squared" are proper losses in the same place, with the estimated risk of the negatives kept at 0 or above.
+        lam: λ of Eq. (8), shift of the positives' logits by λ·(1−π); proper losses have none.
+        warmup: Epochs of AN at the start; the paper does not say how many.
+        align_start: Whether the logits are shifted to the priors after the warm-up.
+        align: "smooth" or "exact", see above.
+        normalize: "dataset" or "batch", see above.
+        reduction: "sum" over the labels, as in Eq. (8), or their "mean".
+        keep_warmup: Whether the best epoch may be one of the warm-up.
+        every: With prior="estimate": estimate again after every this many epochs (3 is the paper's CRISP-3ep).
+        scores: With prior="estimate": "fresh" is a pass over the training rows after the epoch, as in the paper;
+            "running" is what the network gave for each row when its batch came, which costs nothing.
         delta: δ of Eq. (2), the probability with which the bound behind the estimate may fail.
         tau: τ of Eq. (2), weight of the confidence term.
-        lam: λ of Eq. (8), shift of the positives' logits by λ·(1−π).
-        warmup: Epochs of AN at the start; the paper does not say how many. Few leave the scores too poor to
-            estimate from, many let the network memorise the observed labels, and π̂ falls to n_j/n.
-        every: Re-estimate the priors after every this many epochs (3 is the paper's CRISP-3ep).
-        prior: "estimate", "validation" (shares in fully labelled validation rows, the paper's CRISP-val), or
-            given priors: one number for all labels or one per label.
-        normalize: "dataset" or "batch", see above.
-        scores: What the priors are estimated from: "fresh" is a pass over the training rows after the epoch, as in the
-            paper; "running" is what the network gave for each row when its batch came, which costs nothing.
 
     References:
         Can Class-Priors Help Single-Positive Multi-Label Learning? (the CRISP paper), Algorithm 1.
+        Kiryo et al., Positive-Unlabeled Learning with Non-Negative Risk Estimator, NeurIPS 2017 (the proper losses).
     """
 
-    stacking = StackRules(phase=lambda method: method.warming_up)  # the loss changes once
-    class_prior: Tensor  # the buffer is filled in setup
+    # The loss changes once.
+    stacking = StackRules(phase=lambda method: method._assumes_negative, fixed=frozenset({"quantile"}))
+    class_prior: Tensor  # what the risk gets; the buffer is filled in setup
     positive_weight: Tensor
     running_logits: Tensor
+    reported_prior: Tensor  # (c, 3): estimate and interval, of priors from before the training
 
     def __init__(
         self,
+        prior: str | float | Sequence[float] = "bracket",
+        quantile: float = 0.25,
+        risk: str = "absolute",
+        lam: float = 1.0,
+        warmup: int = 5,
+        align_start: bool = True,
+        align: str = "smooth",
+        normalize: str = "dataset",
+        reduction: str = "sum",
+        keep_warmup: bool = False,
+        every: int = 1,
+        scores: str = "fresh",
         delta: float = 0.01,
         tau: float = 0.01,
-        lam: float = 1.0,
-        warmup: int = 3,
-        every: int = 1,
-        prior: str | float | Sequence[float] = "estimate",
-        normalize: str = "dataset",
-        scores: str = "fresh",
     ) -> None:
         super().__init__()
-        self.delta, self.tau, self.lam = delta, tau, lam
-        self.warmup, self.every = warmup, every
-        self.prior, self.normalize, self.scores = prior, normalize, scores
+        self.prior, self.quantile, self.risk, self.lam = prior, quantile, risk, lam
+        self.warmup, self.align_start, self.align = warmup, align_start, align
+        self.normalize, self.reduction, self.keep_warmup = normalize, reduction, keep_warmup
+        self.every, self.scores, self.delta, self.tau = every, scores, delta, tau
+
+    @classmethod
+    def as_published(cls, **changes: Any) -> CRISP:
+        """The reading nearest to the text: Eq. (2) on fresh scores of the training rows after every epoch, exact |·|."""
+        return cls(**{"prior": "estimate", "warmup": 3, "align_start": False, "align": "exact", **changes})
 
     @property
     def requires(self) -> frozenset[str]:  # type: ignore[override]
@@ -85,17 +138,21 @@ class CRISP(Method):
 
     @property
     def privileged(self) -> frozenset[str]:  # type: ignore[override]
-        """Priors that come from full labels."""
-        return self.requires
+        """Priors that come from full labels or from the user."""
+        return frozenset({"class priors"}) if self._source() == "given" else self.requires
 
     @property
     def prior_is_given(self) -> bool:
-        """Whether the priors come from validation rows or from the user."""
+        """Whether the priors were there before the training."""
         return self._source() != "estimate"
 
     @property
     def warming_up(self) -> bool:
-        """Whether this epoch still runs AN."""
+        """Whether this epoch runs AN and can not be kept."""
+        return self._assumes_negative and not self.keep_warmup
+
+    @property
+    def _assumes_negative(self) -> bool:
         return self.epoch < self.warmup
 
     def setup(self, train: TrainView) -> None:
@@ -112,24 +169,45 @@ class CRISP(Method):
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor | tuple[Tensor, Memory]:
         """AN in the warm-up, Eq. (8) afterwards."""
         logits = self(features[0])
-        risk = self._risk(logits, batch.observed)
+        if self._assumes_negative:
+            risk = assume_negative(logits, batch.observed)
+        else:
+            per_label = self._risk_per_label(logits, batch.observed)
+            risk = per_label.sum() if self.reduction == "sum" else per_label.mean()
         return (risk, {"running_logits": logits}) if self._gathers() else risk
 
-    def _risk(self, logits: Tensor, observed: Tensor) -> Tensor:
-        if self.warming_up:
-            return assume_negative(logits, observed)
+    def _risk_per_label(self, logits: Tensor, observed: Tensor) -> Tensor:
         prior = self.class_prior.nan_to_num(0.0)
-        missed = torch.sigmoid(self.lam * (1 - prior) - logits) * observed  # 1 − σ(g − λ(1−π)), (B, c)
-        if self.normalize == "dataset":
-            positive = self.positive_weight * missed.mean(0)
-        else:
-            positive = missed.sum(0) / observed.sum(0).clamp(min=1)
-        align = (torch.sigmoid(logits).mean(0) - prior).abs()
-        risk = 2 * prior * positive + align  # Eq. (8), one term per label
-        return torch.where(self.class_prior.isnan(), assume_negative_per_label(logits, observed), risk).sum()
 
+        def over_positives(values: Tensor) -> Tensor:
+            """(1/n_j) Σ_{i∈S_j} of values (B, c), from a batch."""
+            if self.normalize == "dataset":
+                return self.positive_weight * (values * observed).mean(0)
+            return (values * observed).sum(0) / observed.sum(0).clamp(min=1)
+
+        if self.risk in ("absolute", "sigmoid"):
+            missed = over_positives(torch.sigmoid(self.lam * (1 - prior) - logits))  # 1 − σ(g − λ(1−π))
+            excess = torch.sigmoid(logits).mean(0) - prior
+            risk = 2 * prior * missed + self._distance(excess, prior, len(logits))  # Eq. (8), one term per label
+        else:
+            loss_of = _squared if self.risk == "squared" else _logistic
+            positive, negative = loss_of(logits)  # of every entry as if it were positive, as if it were negative
+            rest = negative.mean(0) - prior * over_positives(negative)  # (1−π) · the mean over negatives
+            risk = prior * over_positives(positive) + rest.clamp(min=0)
+        return torch.where(self.class_prior.isnan(), assume_negative_per_label(logits, observed), risk)
+
+    def _distance(self, excess: Tensor, prior: Tensor, n_rows: int) -> Tensor:
+        """The second term of Eq. (8) for mean score − π, (c,)."""
+        if self.risk == "sigmoid":
+            return excess
+        if self.align == "exact":
+            return excess.abs()
+        # The root must have a slope also where a prior is 0 or 1.
+        return (excess**2 + prior * (1 - prior) / n_rows + 1e-12).sqrt()
+
+    @torch.no_grad()
     def end_epoch(self, train: TrainView) -> None:
-        """Re-estimate the priors from the scores of the whole training set."""
+        """Estimate the priors again, if the scores of the training rows tell them; after the warm-up start there."""
         after_warmup = self.epoch + 1 - self.warmup
         if self._source() == "estimate" and after_warmup >= 0 and after_warmup % self.every == 0:
             if self._gathers():
@@ -139,24 +217,34 @@ class CRISP(Method):
                 logits, observed = train.logits(), train.observed
             prior = self.estimate_prior(logits, observed).prior
             self.class_prior = torch.as_tensor(prior, dtype=torch.float32, device=self.class_prior.device)
+        if self.align_start and after_warmup == 0:
+            self.head.bias.add_(_shift_to(self.class_prior, train.logits()))
 
     def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
         """Eq. (2) with this method's δ and τ."""
         return estimate_priors(logits, observed, delta=self.delta, tau=self.tau)
 
+    def final_prior(self, logits: Tensor, observed: Any) -> tuple[FloatArray, FloatArray]:
+        """Of priors from before the training the estimate, not the quantile of it that the risk got."""
+        if self._source() not in _BEFORE_TRAINING:
+            return super().final_prior(logits, observed)
+        reported = self.reported_prior.double().cpu().numpy()
+        return reported[:, 0], reported[:, 1:]
+
     def _check(self) -> None:
-        if self._source() not in ("estimate", "validation", "given"):
-            raise ValueError(f"prior must be 'estimate', 'validation' or numbers; got {self.prior!r}.")
-        if self.normalize not in ("dataset", "batch"):
-            raise ValueError(f"normalize must be 'dataset' or 'batch'; got {self.normalize!r}.")
-        if self.scores not in ("fresh", "running"):
-            raise ValueError(f"scores must be 'fresh' or 'running'; got {self.scores!r}.")
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed and (name != "prior" or isinstance(value, str)):
+                numbers = ", or numbers between 0 and 1" if name == "prior" else ""
+                raise ValueError(f"unknown {name} {value!r}; {suggest(str(value), allowed)}{numbers}")
         for name, least in (("warmup", 0), ("every", 1)):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
         if not isinstance(self.lam, int | float):
             raise ValueError(f"lam must be a number; got {self.lam!r}. The paper uses 1.")
+        if not (isinstance(self.quantile, int | float) and 0 < self.quantile < 1):
+            raise ValueError(f"quantile must lie strictly between 0 and 1; got {self.quantile!r}. The default is 0.25.")
         check_parameters(self.delta, self.tau)
 
     def _gathers(self) -> bool:
@@ -167,6 +255,12 @@ class CRISP(Method):
 
     def _first_prior(self, train: TrainView) -> Tensor:
         device = train.observed.device
+        if self._source() in _BEFORE_TRAINING:
+            found = train.shared.once(("crisp", self.prior, self.quantile, train.seed), lambda: self._held_out(train))
+            if found.warning:
+                warnings.warn(found.warning, UserWarning, stacklevel=2)
+            self.register_buffer("reported_prior", torch.tensor(found.reported, dtype=torch.float32, device=device))
+            return torch.tensor(found.used, dtype=torch.float32, device=device)
         if self._source() == "validation":
             if train.validation_prior is None:
                 raise ValueError(
@@ -185,3 +279,48 @@ class CRISP(Method):
                 raise ValueError(f"prior must lie between 0 and 1; got {self.prior!r}.")
             return torch.tensor(given, device=device)
         return torch.full((train.n_labels,), torch.nan, device=device)
+
+    def _held_out(self, train: TrainView) -> _HeldOutPriors:
+        probability = held_out(train).probability
+        if self.prior == "held-out":
+            estimate = self.estimate_prior(probability, train.observed)
+            used = estimate.prior
+        else:
+            bracket: Callable[..., PriorEstimate] = lambda **options: estimate_priors(  # noqa: E731
+                probability, train.observed, estimator="bracket", **options
+            )
+            estimate = bracket()
+            used = estimate.prior
+            if self.quantile != 0.5:
+                ends = bracket(level=abs(1 - 2 * self.quantile)).cardinality_interval
+                end = ends[0] if self.quantile < 0.5 else min(ends[1], float((estimate.n_positive > 0).sum()))
+                used = bracket(cardinality=end).prior
+        reported = np.stack([estimate.prior, estimate.lower, estimate.upper], axis=1)
+        return _HeldOutPriors(used, reported, estimate.warning)
+
+
+class _HeldOutPriors(NamedTuple):
+    """Priors of the risk (c,), what to report (c, 3), and the estimator's warning."""
+
+    used: FloatArray
+    reported: FloatArray
+    warning: str
+
+
+def _logistic(logits: Tensor) -> tuple[Tensor, Tensor]:
+    return F.softplus(-logits), F.softplus(logits)
+
+
+def _squared(logits: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.sigmoid(-logits) ** 2, torch.sigmoid(logits) ** 2
+
+
+def _shift_to(prior: Tensor, logits: Tensor) -> Tensor:
+    """By how much to shift each label's logits (n, c) for a mean score of π (c,); 0 where π is unknown."""
+    wanted = prior.clamp(0.5 / (len(logits) + 1), 1 - 0.5 / (len(logits) + 1))
+    low, high = torch.full_like(wanted, -20.0), torch.full_like(wanted, 20.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        too_low = torch.sigmoid(logits + middle).mean(0) < wanted
+        low, high = torch.where(too_low, middle, low), torch.where(too_low, high, middle)
+    return torch.where(prior.isnan(), 0.0, (low + high) / 2)

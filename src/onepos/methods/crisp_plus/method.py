@@ -43,11 +43,10 @@ import torch
 from torch import Tensor, nn
 
 from onepos.methods.base import Batch, Method, StackRules, TrainView
-from onepos.methods.crisp_plus import crossfit
-from onepos.methods.crisp_plus.crossfit import CrossFit, cross_fit
-from onepos.methods.crisp_plus.ensemble import Ensemble
 from onepos.methods.crisp_plus.head import RowNormalizedHead
 from onepos.methods.crisp_plus.network import EnsembleNetwork
+from onepos.methods.crossfit import held_out
+from onepos.methods.ensemble import Ensemble
 from onepos.methods.likelihoods import fit_scale, propensity_likelihood
 from onepos.priors import FloatArray, PriorEstimate, count_near_ties, estimate_priors
 
@@ -126,7 +125,7 @@ class CRISPPlus(Method):
                 f"{self.cardinality!r}. Leave it out to have it estimated."
             )
         observed = train.observed.float()
-        fit = _held_out(train)
+        fit = held_out(train)
         estimate = estimate_priors(fit.probability, train.observed, estimator="bracket", cardinality=self.cardinality)
         if estimate.warning:
             warnings.warn(estimate.warning, UserWarning, stacklevel=2)
@@ -173,7 +172,7 @@ class CRISPPlus(Method):
 
     def finish(self, train: TrainView) -> nn.Module | None:
         """The network averaged with the ensemble; alone where the ensemble has no weight, and on images."""
-        ensemble = _held_out(train).ensemble
+        ensemble = held_out(train).ensemble
         if ensemble is None or not self.ensemble_weight:
             return None
         network = EnsembleNetwork(train.backbone, self.head, ensemble, self.ensemble_weight, self.observed_per_row)
@@ -194,7 +193,7 @@ class CRISPPlus(Method):
         network = self.finish(train)
         if not isinstance(network, EnsembleNetwork):
             return train.logits()
-        return network.combine(train.logits(), _held_out(train).probability)
+        return network.combine(train.logits(), held_out(train).probability)
 
     def lr_factor(self, name: str) -> float:
         """The head learns twice as fast: targets of which half the noise is gone bear more steps before it overfits."""
@@ -220,13 +219,3 @@ def _logit_offset(estimate: PriorEstimate, probability: Tensor) -> float:
     low, _ = estimate.cardinality_interval
     near_ties = count_near_ties(probability.cpu().numpy())
     return max(0.0, math.log(estimate.cardinality / max(math.sqrt(low), near_ties**3 / _TIES)))
-
-
-def _held_out(train: TrainView) -> CrossFit:
-    """Held-out predictions of the training rows; of images by what the network makes of them before the training."""
-
-    def make() -> CrossFit:
-        rows = (train.inputs() if train.is_tabular else train.features()).float()
-        return cross_fit(rows, train.observed, train.seed, crossfit.DEFAULTS, keep_models=train.is_tabular)
-
-    return train.shared.once(("crisp-plus", train.seed), make)

@@ -30,7 +30,8 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from onepos.labels import read_labels
-from onepos.methods.crisp_plus.ensemble import BLOCK, Ensemble, as_lists, count_votes, fit_scaling, standardize
+from onepos.methods.base import TrainView
+from onepos.methods.ensemble import BLOCK, Ensemble, as_lists, count_votes, fit_scaling, standardize
 
 _EM_STEPS = 100
 
@@ -160,6 +161,20 @@ def cross_fit(
         **_average(layered_models, "layered"),
     )
     return CrossFit(mixture, second, cross_entropy, ensemble)
+
+
+def held_out(train: TrainView) -> CrossFit:
+    """Held-out predictions of the training rows, made once for all methods that share them.
+
+    Of rows of numbers the ensemble is kept too. Images are predicted from what the network makes of them before the
+    training, and their ensemble would be of no use after it.
+    """
+
+    def make() -> CrossFit:
+        rows = (train.inputs() if train.is_tabular else train.features()).float()
+        return cross_fit(rows, train.observed, train.seed, DEFAULTS, keep_models=train.is_tabular)
+
+    return train.shared.once(("held-out", train.seed), make)
 
 
 def _layered(n_features: int, n_labels: int, settings: CrossFitSettings) -> nn.Sequential:
