@@ -15,7 +15,7 @@ from onepos.bench.image_sets.nuswide import read_nuswide as read_nuswide
 from onepos.bench.image_sets.voc import read_voc as read_voc
 from onepos.bench.image_sets.voc import read_voc_archive as read_voc_archive
 from onepos.datasets.loading import data_root
-from onepos.images.readers.image_dataset import ImageDataset
+from onepos.images.readers import ImageDataset
 from onepos.protocol import cole_split, draw_single_positive
 from onepos.validation import suggest
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from onepos.bench.image_sets.lists import Benchmark, find_root
 from onepos.datasets.files import check_file, naming
-from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import Part, check_images
+from onepos.images.readers import ImageDataset, Part, check_images, join_parts
 
 _VARIANTS: dict[tuple[int, ...], str] = {
     (82783, 40504): "COCO 2014 with the images that have no annotation",

@@ -9,8 +9,7 @@ import numpy as np
 
 from onepos.bench.image_sets.lists import Benchmark, bad_line, find_root, numbered_lines
 from onepos.datasets.dataset import Labels
-from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import check_images
+from onepos.images.readers import ImageDataset, check_images, join_parts
 
 _VARIANTS: dict[tuple[int, ...], str] = {(3000, 3033): "the older CUB-200 of 2010"}
 _BENCHMARK = Benchmark("CUB-200-2011", 312, "attributes", {"train": 5994, "test": 5794}, _VARIANTS)

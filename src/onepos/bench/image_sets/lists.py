@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from onepos.datasets.files import check_file, naming, open_binary
-from onepos.images.readers.listing import Part
+from onepos.images.readers import Part
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -10,8 +10,7 @@ import numpy as np
 from onepos.bench.image_sets.lists import Benchmark, bad_line, numbered_lines
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
-from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import Part, check_images
+from onepos.images.readers import ImageDataset, Part, check_images, join_parts
 
 _VARIANTS: dict[tuple[int, ...], str] = {
     (161789, 107859): "the original NUS-WIDE of 2009, of which many images are no longer on Flickr",

@@ -14,8 +14,7 @@ import numpy as np
 from onepos.bench.image_sets.lists import Benchmark, bad_line, find_root, numbered_lines
 from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
-from onepos.images.readers.image_dataset import ImageDataset, join_parts
-from onepos.images.readers.listing import check_images
+from onepos.images.readers import ImageDataset, check_images, join_parts
 from onepos.validation import suggest
 
 # fmt: off
