@@ -23,7 +23,7 @@ from onepos.images.inputs import (
     make_image_network,
     open_images,
 )
-from onepos.images.networks.layers import Normalization
+from onepos.images.networks import Normalization
 from onepos.images.samples import Images, keep_file
 from onepos.training.loop import run_in_steps
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded

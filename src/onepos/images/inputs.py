@@ -13,10 +13,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from onepos.images.networks.backbones import find_backbone, make_image_backbone
-from onepos.images.networks.layers import Normalization, as_normalization
-from onepos.images.networks.weights import first_few
+from onepos.images.networks import Normalization, as_normalization, find_backbone, make_image_backbone
 from onepos.images.samples import ImageFiles, Images, ImageTensors, find_broken
+from onepos.images.weights import first_few
 from onepos.training.backbones import n_outputs
 
 OnImages = Callable[[str, int, int], None]

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from onepos.files import replacing, write_atomically
-from onepos.images.networks.layers import IMAGENET, Normalization
+from onepos.images.networks import IMAGENET, Normalization
 from onepos.images.views import carry, make_views, to_unit
 
 Batches: TypeAlias = Iterator[tuple[Tensor, tuple[Tensor, ...]]]
