@@ -20,7 +20,7 @@ from onepos.datasets.files import check_file, naming, open_binary
 from onepos.datasets.loading import data_root
 from onepos.images.readers import ImageDataset, Part, check_images, join_parts
 from onepos.protocol import cole_split, draw_single_positive
-from onepos.validation import suggest
+from onepos.validation import check_known, suggest
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -561,8 +561,7 @@ def load_images(name: str, root: str | Path | None = None) -> ImageDataset:
 
     They are in `<root>/images/<name>`, or in `<root>/images` itself; `root` is the data folder, see `data_root`.
     """
-    if name not in IMAGE_SETS:
-        raise ValueError(f"unknown data set of images '{name}'; {suggest(name, list(IMAGE_SETS))}")
+    check_known([name], IMAGE_SETS, "unknown data set of images")
     folder = data_root(root) / "images"
     try:
         return IMAGE_SETS[name](folder / name if (folder / name).is_dir() else folder)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option
 
 from onepos.cli import options
-from onepos.cli.console import json_number, progress, show_json, show_number, show_table
+from onepos.cli.console import progress, show_json, show_number, show_table
 from onepos.cli.fitting import image_progress, make_classifier, show_fit, summarize_fit, train_model, without_skipped
 from onepos.cli.inputs import (
     as_inputs,
@@ -26,6 +26,7 @@ from onepos.cli.inputs import (
     spread_labels,
 )
 from onepos.cli.options import Estimator
+from onepos.validation import without_nan
 
 if TYPE_CHECKING:
     from onepos.datasets import Dataset
@@ -291,7 +292,7 @@ def priors(
         warnings.warn(estimate.warning, UserWarning, stacklevel=2)
     header = ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
     counts, numbers = estimate.n_positive, (estimate.prior, estimate.lower, estimate.upper)
-    columns = [counts.tolist(), (counts / len(observed)).tolist(), *(map(json_number, each) for each in numbers)]
+    columns = [counts.tolist(), (counts / len(observed)).tolist(), *(without_nan(each.tolist()) for each in numbers)]
     entries = list(zip(rows.label_names, *columns, estimate.reliable.tolist(), strict=True))
     table = [[*map(show_number, entry[:-1]), "yes" if entry[-1] else "no"] for entry in entries]
     if out is not None:

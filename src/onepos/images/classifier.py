@@ -36,6 +36,7 @@ from onepos.training.plan import Plan
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 from onepos.training.samples import Samples, Scaling, as_samples
 from onepos.training.task import Task, TrainingData, Validation, make_task, needs
+from onepos.validation import check_whole
 
 
 class SinglePositiveImageClassifier(SinglePositiveClassifier):
@@ -179,7 +180,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_image_parameters(self)
-        self._check_whole("frozen_epochs", 0)
+        check_whole("frozen_epochs", self.frozen_epochs, 0)
         if self.backbone_lr is not None:
             self._check_not_negative("backbone_lr")
 

@@ -17,6 +17,7 @@ from onepos.images.networks import Normalization, as_normalization, find_backbon
 from onepos.images.samples import ImageFiles, Images, ImageTensors, find_broken
 from onepos.images.weights import first_few
 from onepos.training.backbones import n_outputs
+from onepos.validation import check_choice, check_whole
 
 OnImages = Callable[[str, int, int], None]
 """Called with what is being done, how many images are done, and how many there are."""
@@ -58,10 +59,8 @@ def is_size(size: Any) -> bool:
 
 def check_image_parameters(parameters: Any) -> None:
     """Check `on_error`, `workers` and `image_size` of an estimator."""
-    if parameters.on_error not in ("raise", "skip"):
-        raise ValueError(f"on_error must be 'raise' or 'skip'; got {parameters.on_error!r}.")
-    if not isinstance(parameters.workers, int | np.integer) or parameters.workers < 0:
-        raise ValueError(f"workers must be a whole number of at least 0; got {parameters.workers!r}.")
+    check_choice("on_error", parameters.on_error, ("raise", "skip"))
+    check_whole("workers", parameters.workers, 0)
     if parameters.image_size is not None and not is_size(parameters.image_size):
         raise ValueError(
             f"image_size must be None or a whole number of pixels from {_SMALLEST} to {_LARGEST}; "

@@ -14,6 +14,7 @@ from onepos.datasets.dataset import LabelledRows, Labels, Rows
 from onepos.datasets.files import naming
 from onepos.datasets.table import Table, open_table
 from onepos.labels import binarize
+from onepos.validation import find_repeat
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,13 +55,12 @@ class ImageDataset(LabelledRows):
                 f"there must be one path per row of Y; there are {len(self.paths)} paths and {self.n_samples} rows. "
                 "Check that both come from the same list."
             )
-        first: dict[str, int] = {}
-        for row, path in enumerate(self.paths):
-            if first.setdefault(path, row) != row:
-                raise ValueError(
-                    f"an image must have one row only; rows {first[path]} and {row} are both {path}. "
-                    "Put all its labels into one row."
-                )
+        if repeat := find_repeat(self.paths):
+            first, second = repeat
+            raise ValueError(
+                f"an image must have one row only; rows {first} and {second} are both {self.paths[first]}. "
+                "Put all its labels into one row."
+            )
 
     def __repr__(self) -> str:
         return f"ImageDataset('{self.name}', {self.n_samples} images, {self.n_labels} labels)"

@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from onepos.files import replacing, write_atomically
 from onepos.images.networks import IMAGENET, Normalization
 from onepos.images.views import carry, make_views, to_unit
+from onepos.validation import check_choice
 
 Batches: TypeAlias = Iterator[tuple[Tensor, tuple[Tensor, ...]]]
 """Row numbers and views, batch by batch."""
@@ -225,8 +226,7 @@ class ImageFiles(_Images):
         on_error: str = "raise",
     ) -> None:
         super().__init__(size, normalization)
-        if on_error not in ("raise", "skip"):
-            raise ValueError(f"on_error must be 'raise' or 'skip'; got {on_error!r}.")
+        check_choice("on_error", on_error, ("raise", "skip"))
         # One block of bytes instead of many objects: counting references in the workers would copy their pages.
         self.files = np.array([os.fsencode(file) for file in files])
         self.workers, self.on_error = workers, on_error

@@ -36,6 +36,7 @@ from onepos.training.runtime import (
 )
 from onepos.training.samples import Samples
 from onepos.training.task import Learner, Task, Validation
+from onepos.validation import check_choice
 
 LISTED_LABELS = 64
 """Labels up to which numbers are noted label by label; of more they would be most of what is kept of a run."""
@@ -286,13 +287,12 @@ def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
     """Make the head, start it as the plan states, and let the method declare its state."""
     method, device = learner.method, view.observed.device
     method.head = method.make_head(view.n_features, view.n_labels).to(device)
+    check_choice("bias_init", plan.bias_init, ("frequency", "zero"))
     if plan.bias_init == "frequency":
         share = (view.observed.sum(0, dtype=torch.float32) + 0.5) / (view.n_samples + 1)
         start, weight_scale = torch.logit(share), 0.1
-    elif plan.bias_init == "zero":
-        start, weight_scale = torch.zeros(view.n_labels, device=device), 1.0
     else:
-        raise ValueError(f"bias_init must be 'frequency' or 'zero'; got {plan.bias_init!r}.")
+        start, weight_scale = torch.zeros(view.n_labels, device=device), 1.0
     start_at: Callable[[Tensor, float], None] | None = getattr(method.head, "start_at", None)
     if start_at is not None:
         start_at(start, weight_scale)
