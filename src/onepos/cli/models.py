@@ -46,7 +46,7 @@ def demo(
 
     from onepos.bench.demo import run_demo
     from onepos.files import write_atomically
-    from onepos.report.demo_page import demo_priors_table, metrics_table, render_demo
+    from onepos.report.fit_page import demo_priors_table, metrics_table, render_demo
 
     check_folder(out)
     torch.set_num_threads(1)  # at this size a second thread costs more than it saves
