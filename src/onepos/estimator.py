@@ -296,7 +296,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
                 self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
             )
         except (TypeError, ValueError):
-            from onepos.images.inputs import holds_images  # here, since rows need no image library
+            from onepos.images.features import holds_images  # here, since rows need no image library
 
             if holds_images(X):
                 raise ValueError(

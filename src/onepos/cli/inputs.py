@@ -266,7 +266,7 @@ def read_inputs(model: SinglePositiveClassifier, data: str, options: RowOptions)
 
 def _list_images(name: str, part: str, options: RowOptions) -> list[str]:
     """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
-    from onepos.images.readers import SUFFIXES
+    from onepos.images.readers import SUFFIXES, list_paths
 
     table = _open_if_table(name, options)
     if part or name.startswith(_LAYOUTS):
@@ -285,11 +285,7 @@ def _list_images(name: str, part: str, options: RowOptions) -> list[str]:
             f"this model takes images: name a folder, an image, or a table with a column of paths (--image); {name} "
             "is none of these."
         )
-    table.check_columns([column])
-    paths = [str(path).strip().replace("\\", "/") for path in table.frame[column].fillna("")]
-    if "" in paths:
-        raise ValueError(f"{name} must hold a path in each row; row {paths.index('')} holds none. Correct the table.")
-    return [str(Path(name).parent / path) for path in paths]
+    return [str(Path(name).parent / path) for path in list_paths(table, column)]
 
 
 def _holds_labels(name: str) -> bool:

@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from onepos.estimator import FloatArray, SinglePositiveClassifier, as_pair, as_probability, is_full, warn_unobserved
-from onepos.images.features import Floats, ImageFeatures, run_network
-from onepos.images.inputs import (
+from onepos.images.features import (
+    Floats,
+    ImageFeatures,
     ImageInput,
     OnImages,
     check_image_parameters,
@@ -25,6 +26,7 @@ from onepos.images.inputs import (
     judge_unreadable,
     make_image_network,
     open_images,
+    run_network,
 )
 from onepos.images.networks import make_image_backbone
 from onepos.images.samples import ImageFiles, Images, pack_images

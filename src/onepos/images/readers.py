@@ -180,12 +180,7 @@ def read_image_table(
     table = path if isinstance(path, Table) else open_table(Path(path), text=(image, label))
     with naming(table.path):
         table.check_columns([image, label])
-        paths = [str(cell).strip().replace("\\", "/") for cell in table.frame[image].fillna("")]
-        if "" in paths:
-            raise ValueError(
-                f"{table.path.name}, {table.place(paths.index(''))}: a row must hold a path; column '{image}' is "
-                "empty. Correct the line, or get the file again if it was cut off."
-            )
+        paths = list_paths(table, image)
         Y, names = binarize(table.frame[label].fillna("").astype(str), separator)
         if check_files:
             check_images(table.path.parent, paths, table.path.name, table.place)
@@ -198,6 +193,18 @@ def read_image_table(
             source=table.path.name,
             observed=Y if separator is None else None,
         )
+
+
+def list_paths(table: Table, image: str) -> list[str]:
+    """The paths in a column of a table, with forward slashes; every row must hold one."""
+    table.check_columns([image])
+    paths = [str(cell).strip().replace("\\", "/") for cell in table.frame[image].fillna("")]
+    if "" in paths:
+        raise ValueError(
+            f"{table.path.name}, {table.place(paths.index(''))}: a row must hold a path; column '{image}' is empty. "
+            "Correct the line, or get the file again if it was cut off."
+        )
+    return paths
 
 
 Part: TypeAlias = tuple[list[str], Labels]
