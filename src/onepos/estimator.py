@@ -26,7 +26,7 @@ from onepos.training.outcome import read_outcome, training_logits
 from onepos.training.plan import Plan
 from onepos.training.samples import Samples, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task
-from onepos.validation import Indicator, check_finite
+from onepos.validation import Indicator, check_choice, check_finite, check_whole
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -212,10 +212,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     def _check_parameters(self) -> None:
         choices = {"scale": ("standard", "none"), "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be {' or '.join(map(repr, allowed))}; got {getattr(self, name)!r}.")
-        self._check_whole("epochs", 1)
-        self._check_whole("batch_size", 1)
+            check_choice(name, getattr(self, name), allowed)
+        check_whole("epochs", self.epochs, 1)
+        check_whole("batch_size", self.batch_size, 1)
         is_number = isinstance(self.threshold, int | float | np.number)
         if not (0 <= self.threshold <= 1 if is_number else self.threshold == "prior"):  # type: ignore[operator]
             raise ValueError(f"threshold must be a number from 0 to 1 or 'prior'; got {self.threshold!r}.")
@@ -226,11 +225,6 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             raise ValueError(f"hidden must be whole widths of at least 1, such as (256, 128); got {self.hidden!r}.")
         if not isinstance(self.method, str | Method):
             raise ValueError(f"method must be a name or a Method object, such as CRISP(); got {self.method!r}.")
-
-    def _check_whole(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int | np.integer) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
 
     def _check_not_negative(self, name: str) -> None:
         value = getattr(self, name)
@@ -302,7 +296,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
                 self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False
             )
         except (TypeError, ValueError):
-            from onepos.images.inputs import holds_images  # here, since rows need no image library
+            from onepos.images.features import holds_images  # here, since rows need no image library
 
             if holds_images(X):
                 raise ValueError(

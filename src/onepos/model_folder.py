@@ -20,6 +20,7 @@ from onepos.methods import METHODS
 from onepos.methods.base import Method
 from onepos.training.loop import History
 from onepos.training.samples import Scaling
+from onepos.validation import without_nan
 
 if TYPE_CHECKING:
     from onepos.estimator import SinglePositiveClassifier
@@ -52,10 +53,10 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
         "method": {"class": _class_name(model.method_), "parameters": model.method_.get_params()},
         "classes": model.classes_.tolist(),
         **model._facts(),
-        "class_prior": _without_nan(model.class_prior_.tolist()),
-        "class_prior_interval": _without_nan(model.class_prior_interval_.tolist()),
+        "class_prior": without_nan(model.class_prior_.tolist()),
+        "class_prior_interval": without_nan(model.class_prior_interval_.tolist()),
         "thresholds": model.thresholds_.tolist(),
-        "history": _without_nan(asdict(model.history_)),
+        "history": without_nan(asdict(model.history_)),
     }
     text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False, default=_as_json)
     folder.mkdir(parents=True, exist_ok=True)
@@ -214,12 +215,3 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray | torch.Tensor):
         return value.tolist()
     raise TypeError(f"a model folder holds numbers, text, lists and paths; got {value!r}.")
-
-
-def _without_nan(value: Any) -> Any:
-    """JSON has no NaN: null in its place."""
-    if isinstance(value, dict):
-        return {key: _without_nan(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(inner) for inner in value]
-    return None if isinstance(value, float) and np.isnan(value) else value

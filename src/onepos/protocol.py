@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-from onepos.datasets.features import cole_rows
+from onepos.datasets.npz import cole_rows
 from onepos.validation import Indicator, check_indicator, not_binary, one_hot
 
 Indices = NDArray[np.integer[Any]]

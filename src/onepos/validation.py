@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Number
 from typing import Any, TypeAlias
@@ -31,6 +32,36 @@ def check_known(names: Iterable[str], known: Iterable[str], complaint: str) -> N
     for name in names:
         if name not in choices:
             raise ValueError(f"{complaint} '{name}'; {suggest(name, choices)}")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    """Raise a ValueError where a setting is none of a few words."""
+    if value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}.")
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raise a ValueError where a setting is not a whole number of at least `least`."""
+    if not isinstance(value, int | np.integer) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+
+
+def find_repeat(names: Iterable[str]) -> tuple[int, int] | None:
+    """Return the positions of the first name that comes a second time, None where all differ."""
+    first: dict[str, int] = {}
+    for place, name in enumerate(names):
+        if first.setdefault(name, place) != place:
+            return first[name], place
+    return None
+
+
+def without_nan(value: Any) -> Any:
+    """Return the same numbers, lists and dictionaries with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: without_nan(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def to_dense(values: Any) -> npt.NDArray[Any]:

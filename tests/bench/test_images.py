@@ -8,8 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from onepos.bench.images import ImagePart, image_parts
-from onepos.bench.run import make_trial, run_one, why_not
+from onepos.bench.run import ImagePart, image_parts, make_trial, run_one, why_not
 from onepos.bench.runner import make_blocks
 from onepos.bench.study import PUBLISHED_DRAW, Run
 from onepos.bench.study_file import STUDIES, read_study
@@ -140,7 +139,7 @@ def test_files_are_decoded_once_unless_they_are_too_many(runs, tmp_path, monkeyp
     assert len(list((tmp_path / "cache").glob("*.npy"))) == 3
     np.testing.assert_array_equal(parts["val"].observed, Y[2:4])
     assert parts["val"].samples.rows(torch.arange(2)).shape == (2, 3, 32, 32)
-    monkeypatch.setattr("onepos.bench.images._IN_MEMORY", 1)
+    monkeypatch.setattr("onepos.bench.run._IN_MEMORY", 1)
     assert isinstance(image_parts(data, run, run.images)["test"].samples, ImageFiles)
 
 

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from onepos.datasets.label_xml import find_label_xml, read_label_names
+from onepos.datasets.arff import find_label_xml, read_label_names
 
 NESTED = """<?xml version="1.0" encoding="utf-8"?>
 <labels xmlns="http://mulan.sourceforge.net/labels">

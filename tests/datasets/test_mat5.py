@@ -6,7 +6,7 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from onepos.datasets.mat5 import load_mat5
+from onepos.datasets.mat import load_mat5
 
 RNG = np.random.default_rng(0)
 NUMERIC = {

@@ -269,7 +269,9 @@ class TestSentences:
         self.refused(onepos, "this model takes images: name a folder", "predict", "model", "digit-scenes")
         self.refused(onepos, "full.csv has no column 'path'", "predict", "model", "full.csv", "--image", "path")
         (photos / "gap.csv").write_text("path,n\nphotos/cat/00.jpg,1\n  ,2\n")
-        self.refused(onepos, "gap.csv must hold a path in each row; row 1 holds none", "predict", "model", "gap.csv")
+        self.refused(
+            onepos, "gap.csv, line 3: a row must hold a path; column 'path' is empty", "predict", "model", "gap.csv"
+        )
         pd.DataFrame({"x": [1.5, 2.5], "label": ["cat", "dog"]}).to_csv(photos / "rows.csv", index=False)
         self.refused(
             onepos, "X must be a list of paths or a uint8 array", "evaluate", "model", "rows.csv", "--label", "label"

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from onepos.report.demo_page import image_uri, render_demo
+from onepos.report.fit_page import image_uri, render_demo
 
 
 def test_the_page_needs_nothing_from_outside(result):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from onepos.report.charts.fits import run_title
-from onepos.report.demo_page import demo_priors_table, metrics_table
+from onepos.report.fit_page import demo_priors_table, metrics_table
 from onepos.report.tables import Cell, Table, csv_table, latex_table, markdown_table
 
 

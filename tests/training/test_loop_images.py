@@ -12,8 +12,7 @@ from torch import nn
 from onepos.datasets import digit_scenes
 from onepos.datasets.scenes import as_images
 from onepos.images import ImageFiles, ImageTensors
-from onepos.images.networks import UNIT, Normalization
-from onepos.images.networks.resnet import BasicBlock
+from onepos.images.networks import UNIT, BasicBlock, Normalization
 from onepos.methods import AN, CRISP, PLC, make_method
 from onepos.methods.base import Method
 from onepos.methods.losses import assume_negative

@@ -21,6 +21,7 @@ from scipy import stats
 
 from onepos.bench.results import StudyResults
 from onepos.bench.statistics import (
+    DIGITS,
     FloatArray,
     Friedman,
     Outcome,
@@ -34,12 +35,11 @@ from onepos.bench.statistics import (
 )
 from onepos.bench.study import Study
 from onepos.metrics import METRICS
+from onepos.validation import without_nan
 
 SHOWN = ("ranking_loss", "average_precision", "coverage", "hamming_loss", "one_error", "map", "macro_f1")
 """The metrics that reports show: five within rows, then two within labels, where a method may lose what it gains."""
 
-# Means are compared to this many decimals, as in `onepos.bench.statistics`.
-_DIGITS = 12
 ALPHA = 0.05
 """Level at which two studies differ significantly."""
 
@@ -106,7 +106,7 @@ def rank_methods(trials: Mapping[str, FloatArray], *, greater_is_better: bool) -
         >>> rank_methods({"a": [0.5, 0.7], "b": [0.6], "c": [0.1], "d": [float("nan")]}, greater_is_better=True)
         {'a': 1.5, 'b': 1.5, 'c': 3.0}
     """
-    means = {name: round(summarise(values).mean, _DIGITS) for name, values in trials.items() if summarise(values).n}
+    means = {name: round(summarise(values).mean, DIGITS) for name, values in trials.items() if summarise(values).n}
     ranks = stats.rankdata([-mean if greater_is_better else mean for mean in means.values()])
     return dict(zip(means, map(float, ranks), strict=True))
 
@@ -187,7 +187,10 @@ class Comparison:
             "counts": {
                 metric: {kind: self.count(kind, metric) for kind in ("win", "tie", "loss")} for metric in self.metrics
             },
-            "differences": [_plain_difference(each) for each in self.differences],
+            "differences": [
+                without_nan(dataclasses.asdict(each) | {"change": each.change, "outcome": each.outcome})
+                for each in self.differences
+            ],
             "only_first": [list(pair) for pair in self.only_first],
             "only_second": [list(pair) for pair in self.only_second],
         }
@@ -273,10 +276,3 @@ def list_pairs(pairs: Iterable[tuple[str, str]]) -> str:
     for dataset, names in methods.items():
         datasets.setdefault(", ".join(names), []).append(dataset)
     return "; ".join(f"{names} on {', '.join(where)}" for names, where in datasets.items()) or "none"
-
-
-def _plain_difference(each: Difference) -> dict[str, Any]:
-    content = dataclasses.asdict(each) | {"change": each.change, "outcome": each.outcome}
-    for side in ("first", "second"):
-        content[side] = {key: None if math.isnan(value) else value for key, value in content[side].items()}
-    return content | {"p": None if math.isnan(each.p) else each.p}

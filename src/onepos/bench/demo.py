@@ -18,6 +18,7 @@ from onepos.metrics import METRICS, evaluate
 from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive
 from onepos.training.loop import History
+from onepos.validation import without_nan
 
 # Called with the run's name, the epoch just finished and the number of epochs.
 Progress = Callable[[str, int, int], None]
@@ -133,9 +134,9 @@ def _priors(model: SinglePositiveClassifier, train: Dataset, observed: Any) -> d
     return {
         "label": list(train.label_names),
         "true": train.prior.tolist(),
-        "estimated": _listed(estimate.prior),
-        "lower": _listed(estimate.lower),
-        "upper": _listed(estimate.upper),
+        "estimated": without_nan(estimate.prior.tolist()),
+        "lower": without_nan(estimate.lower.tolist()),
+        "upper": without_nan(estimate.upper.tolist()),
         "n_positive": estimate.n_positive.tolist(),
         "observed_share": observed.mean(0).tolist(),
         "reliable": estimate.reliable.tolist(),
@@ -156,7 +157,3 @@ def _examples(model: SinglePositiveClassifier, test: Dataset, observed: Any, cou
         }
         for row, p in zip(rows, probability, strict=True)
     ]
-
-
-def _listed(values: Any) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]

@@ -27,7 +27,7 @@ Scores = Mapping[str, Mapping[str, Trials]]
 Outcome = Literal["win", "tie", "loss"]
 
 # Scores are compared to this many decimals: the last bits of a float must not break a tie.
-_DIGITS = 12
+DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def friedman(scores: Scores, *, greater_is_better: bool, alpha: float = 0.05) ->
             f"a test of ranks needs two methods with results on two data sets at least; {len(names)} of {len(lacks)} "
             f"methods have results on all {len(held)} data sets. Leave out data sets or finish the runs."
         )
-    table = np.round(np.stack([means[name][is_held] for name in names], axis=1), _DIGITS)  # (N, k)
+    table = np.round(np.stack([means[name][is_held] for name in names], axis=1), DIGITS)  # (N, k)
     ranks: FloatArray = stats.rankdata(-table if greater_is_better else table, axis=1)
     n, k = ranks.shape
     chi_square, f = _friedman_statistics(ranks)
@@ -262,7 +262,7 @@ def _outcome(better: FloatArray, alpha: float, test_to_train: float) -> Outcome:
 
 def _paired_t(differences: FloatArray, test_to_train: float) -> float:
     """Two-sided p-value of the corrected resampled t-test; NaN for fewer than two trials."""
-    values = np.round(differences, _DIGITS)
+    values = np.round(differences, DIGITS)
     n = len(values)
     if n < 2:
         return math.nan

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
 import socket
 import tempfile
@@ -38,6 +37,7 @@ from typing import Any
 from onepos.bench.study import Run, Study
 from onepos.bench.study_file import parse_stored, write_study
 from onepos.files import write_atomically
+from onepos.validation import without_nan
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ class Store:
     def _write(self, folder: str, run: Run, content: Mapping[str, Any]) -> None:
         path = self._path(folder, run.key())
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, _json_line(_finite({"run": run.to_json(), **content})) + "\n")
+        write_atomically(path, _json_line(without_nan({"run": run.to_json(), **content})) + "\n")
 
     def _read(self, folder: str, key: str) -> tuple[Run, dict[str, Any]]:
         """The run of a file and what the file holds of it; it must be whole and named after the run."""
@@ -332,12 +332,3 @@ def _number(claim: Path) -> int:
 
 def _timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _finite(value: Any) -> Any:
-    """The same with null for what JSON has no number for."""
-    if isinstance(value, Mapping):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

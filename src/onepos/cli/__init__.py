@@ -10,9 +10,8 @@ import typer
 
 from onepos.cli.bench import bench_app
 from onepos.cli.catalogue import data_app, list_app
-from onepos.cli.class_priors import priors
 from onepos.cli.console import complain
-from onepos.cli.models import demo, evaluate, fit, predict
+from onepos.cli.models import demo, evaluate, fit, predict, priors
 
 app = typer.Typer(
     name="onepos",

@@ -134,13 +134,11 @@ def bench_compare(
     from onepos.files import write_atomically
     from onepos.metrics import METRICS
     from onepos.report.compare import count_table, default_metric, difference_table, explain, render_comparison
-    from onepos.validation import suggest
+    from onepos.validation import check_known
 
     names = (first, second)
     metrics = metric.split(",") if metric else SHOWN
-    for name in metrics:
-        if name not in METRICS:
-            raise ValueError(f"unknown metric {name!r}; {suggest(name, METRICS)}")
+    check_known(metrics, METRICS, "unknown metric")
     comparison = compare_studies(read_results(first), read_results(second), metrics, names=names)
     if out is not None:
         write_atomically(out, render_comparison(comparison, names))

@@ -92,11 +92,6 @@ def complain(sentence: str) -> None:
     print(f"error: {sentence}", file=sys.stderr)
 
 
-def json_number(value: Any) -> float | None:
-    """JSON has no NaN: unknown is null."""
-    return None if value != value else float(value)
-
-
 def show_number(value: Any) -> str:
     """A cell of a table; None and NaN stand for what is unknown."""
     if value is None or value != value:

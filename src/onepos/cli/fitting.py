@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onepos.cli.console import Advance, json_number, progress, show_number, show_table
+from onepos.cli.console import Advance, progress, show_number, show_table
 from onepos.cli.inputs import as_inputs, spread_labels
+from onepos.validation import without_nan
 
 if TYPE_CHECKING:
     from onepos.cli.options import ImageOptions, NetworkOptions
@@ -93,9 +94,9 @@ def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any) -
     return {
         "labels": [str(name) for name in model.classes_],
         "observed": observed.sum(0).tolist(),
-        "class_prior": [json_number(value) for value in model.class_prior_],
-        "class_prior_lower": [json_number(value) for value in interval[:, 0]],
-        "class_prior_upper": [json_number(value) for value in interval[:, 1]],
+        "class_prior": without_nan(model.class_prior_.tolist()),
+        "class_prior_lower": without_nan(interval[:, 0].tolist()),
+        "class_prior_upper": without_nan(interval[:, 1].tolist()),
         "thresholds": model.thresholds_.tolist(),
         "history": {
             "epoch": list(range(1, len(history.loss) + 1)),

@@ -77,7 +77,7 @@ def _open_if_table(name: str, options: RowOptions) -> Table | None:
 
 def _is_of_images(name: str, table: Table | None, image: str | None) -> bool:
     """Whether this names images: a folder, an official layout, an image, or a table with a column of paths."""
-    from onepos.images.readers.folders import SUFFIXES
+    from onepos.images.readers import SUFFIXES
 
     is_listed = name.startswith(_LAYOUTS) or name.lower().endswith(SUFFIXES)
     return is_listed or Path(name).is_dir() or _find_image_column(table, image) is not None
@@ -85,7 +85,7 @@ def _is_of_images(name: str, table: Table | None, image: str | None) -> bool:
 
 def _find_image_column(table: Table | None, image: str | None) -> str | None:
     """The given column, or `path` where its first cell is the path of an image."""
-    from onepos.images.readers.folders import SUFFIXES
+    from onepos.images.readers import SUFFIXES
 
     if table is None or image is not None:
         return None if table is None else image
@@ -266,7 +266,7 @@ def read_inputs(model: SinglePositiveClassifier, data: str, options: RowOptions)
 
 def _list_images(name: str, part: str, options: RowOptions) -> list[str]:
     """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
-    from onepos.images.readers.folders import SUFFIXES
+    from onepos.images.readers import SUFFIXES, list_paths
 
     table = _open_if_table(name, options)
     if part or name.startswith(_LAYOUTS):
@@ -285,11 +285,7 @@ def _list_images(name: str, part: str, options: RowOptions) -> list[str]:
             f"this model takes images: name a folder, an image, or a table with a column of paths (--image); {name} "
             "is none of these."
         )
-    table.check_columns([column])
-    paths = [str(path).strip().replace("\\", "/") for path in table.frame[column].fillna("")]
-    if "" in paths:
-        raise ValueError(f"{name} must hold a path in each row; row {paths.index('')} holds none. Correct the table.")
-    return [str(Path(name).parent / path) for path in paths]
+    return [str(Path(name).parent / path) for path in list_paths(table, column)]
 
 
 def _holds_labels(name: str) -> bool:

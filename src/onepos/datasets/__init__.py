@@ -4,10 +4,9 @@ from onepos.datasets.arff import read_arff
 from onepos.datasets.dataset import Dataset
 from onepos.datasets.download import get_dataset
 from onepos.datasets.draws import load_draw, save_draw
-from onepos.datasets.features import read_pooled_features
 from onepos.datasets.loading import data_root, load_dataset, read_dataset, read_features
 from onepos.datasets.mat import read_mat
-from onepos.datasets.npz import write_npz
+from onepos.datasets.npz import read_pooled_features, write_npz
 from onepos.datasets.scenes import digit_scenes
 from onepos.datasets.sources import DATASETS, Source
 from onepos.datasets.table import open_table, read_table

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
+from xml.parsers import expat
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,6 @@ import scipy.sparse as sp
 
 from onepos.datasets.dataset import Dataset, Features
 from onepos.datasets.files import check_file, naming, open_binary, strip_suffix
-from onepos.datasets.label_xml import find_label_xml, read_label_names
 from onepos.validation import suggest, to_dense
 
 BLOCK = 2048
@@ -368,3 +368,48 @@ def _take_features(
     if sp.issparse(values):
         return sp.csr_array(sp.hstack(blocks, format="csr")), tuple(names)
     return np.concatenate(blocks, axis=1), tuple(names)
+
+
+def read_label_names(path: Path) -> tuple[str, ...]:
+    """Return the label names of Mulan's XML file in its order; nested labels are flattened.
+
+    A file with a document type declaration is refused: Mulan's files have none, and entities declared there
+    could grow without bound or point at other files.
+    """
+    names: list[str] = []
+    parser = expat.ParserCreate(namespace_separator=" ")
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        if tag.split(" ")[-1] != "label":
+            return
+        if "name" not in attributes:
+            raise ValueError(
+                f"{path.name}, line {parser.CurrentLineNumber}: a label must have a name; this one has none. Add it."
+            )
+        names.append(attributes["name"])
+
+    def refuse(*_: Any) -> None:
+        raise ValueError(
+            f"{path.name} must not declare a document type or entities; line {parser.CurrentLineNumber} does. "
+            "Remove the declaration."
+        )
+
+    parser.StartElementHandler = start
+    parser.StartDoctypeDeclHandler = refuse
+    with naming(path), open_binary(path) as handle:
+        parser.ParseFile(handle)
+    if not names:
+        raise ValueError(f"{path.name} must list labels as <label name=…>; it lists none. Get the file again.")
+    return tuple(names)
+
+
+def find_label_xml(arff: Path) -> Path | None:
+    """Return the XML beside an ARFF file: the same stem, or the stem less its last words (`-train`, `-sparse`)."""
+    stem = arff.name.removesuffix(".gz").removesuffix(".arff")
+    while stem:
+        for suffix in (".xml", ".xml.gz"):
+            candidate = arff.with_name(stem + suffix)
+            if candidate.is_file():
+                return candidate
+        stem = stem.rpartition("-")[0]
+    return None

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.validation import Indicator, check_finite, check_indicator
+from onepos.validation import Indicator, check_finite, check_indicator, find_repeat
 
 Features: TypeAlias = npt.NDArray[np.float32 | np.float64] | sp.csr_array
 Labels: TypeAlias = Indicator
@@ -296,12 +296,11 @@ def _check_names(names: tuple[str, ...], n_labels: int) -> None:
             f"label_names must name each of the {n_labels} columns of Y; {len(names)} names given. "
             "Give one name per column."
         )
-    first_column: dict[str, int] = {}
-    for column, name in enumerate(names):
-        if first_column.setdefault(name, column) != column:
-            raise ValueError(
-                f"label_names must differ; columns {first_column[name]} and {column} are both '{name}'. Rename one."
-            )
+    if repeat := find_repeat(names):
+        first, second = repeat
+        raise ValueError(
+            f"label_names must differ; columns {first} and {second} are both '{names[first]}'. Rename one."
+        )
 
 
 def _check_splits(splits: Mapping[str, Any], n_samples: int) -> dict[str, Rows]:

@@ -19,11 +19,10 @@ import numpy as np
 
 from onepos.datasets.arff import read_arff
 from onepos.datasets.dataset import Dataset, stack_rows
-from onepos.datasets.features import read_pooled_features
 from onepos.datasets.files import naming, open_binary
 from onepos.datasets.loading import data_root, load_dataset
 from onepos.datasets.mat import read_mat
-from onepos.datasets.npz import write_npz
+from onepos.datasets.npz import read_pooled_features, write_npz
 from onepos.datasets.sources import DATASETS, RemoteFile, Source
 from onepos.validation import check_known
 

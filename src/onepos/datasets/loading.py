@@ -8,9 +8,8 @@ from typing import Any
 
 from onepos.datasets.arff import read_arff
 from onepos.datasets.dataset import Dataset, Features, check_features
-from onepos.datasets.features import read_pooled_features
 from onepos.datasets.mat import read_mat
-from onepos.datasets.npz import read_npz, read_npz_features
+from onepos.datasets.npz import read_npz, read_npz_features, read_pooled_features
 from onepos.datasets.scenes import digit_scenes
 from onepos.datasets.sources import DATASETS, EMBEDDED
 from onepos.datasets.table import TABLE_SUFFIXES, open_table, read_table

@@ -1,9 +1,11 @@
-"""NPZ: the layout onepos writes, and plain archives that hold `X` and `y`.
+"""NPZ: the layout onepos writes, plain archives that hold `X` and `y`, and pooled features of images.
 
 `<name>.npz` holds `Y` (n × c, 0/1), `label_names`, and where known `train_idx`, `val_idx`, `test_idx`,
 `feature_names`, `observed`, `image_shape`, `source`. Dense features are in the same file as `X`; sparse ones
 in `<name>_X.npz` beside it, as `scipy.sparse.save_npz` writes them. Pickled content is never read.
 """
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, Features, check_features
+from onepos.datasets.dataset import Dataset, Features, Labels, Rows, check_features
 from onepos.datasets.files import check_file, naming
 from onepos.files import replacing
 from onepos.labels import binarize
+from onepos.validation import one_hot
 
 PART_KEYS = {"train": "train_idx", "val": "val_idx", "test": "test_idx"}
 TEXT_KEYS = ("y", "label_names", "feature_names", "source")
@@ -149,3 +152,60 @@ def _find_labels(path: Path, arrays: Arrays) -> tuple[Any, tuple[str, ...]]:
 
 def _names(arrays: Arrays, key: str) -> tuple[str, ...] | None:
     return tuple(arrays[key].astype(str).ravel().tolist()) if key in arrays else None
+
+
+def read_pooled_features(labels: str | Path, features: str | Path) -> Dataset:
+    """Read pooled features of the images of VOC 2012 or COCO 2014, with labels, published single positives and split.
+
+    The labels of VOC are stored part by part (`Y_train`, `Y_val`); those of COCO are packed to bits, and the archive of
+    features lists the rows it has (`train_rows`, `val_rows`). The rows of the official train part come first, then
+    those of the official val part, which is the test part of all published results.
+
+    Where some of the official rows have no features, the rule is applied to those that have: the split is then not the
+    published one.
+
+    Args:
+        labels: Archive of all labels, of VOC or of COCO.
+        features: Archive of features, `X_train` and `X_val`.
+    """
+    label_path, feature_path = check_file(Path(labels)), check_file(Path(features))
+    with naming(feature_path), np.load(feature_path, allow_pickle=False) as archive:
+        X = np.concatenate([archive["X_train"], archive["X_val"]]).astype(np.float32)
+        n_official = len(archive["X_train"])
+        rows = np.concatenate([archive["train_rows"], archive["val_rows"]]) if "train_rows" in archive else None
+    with naming(label_path), np.load(label_path, allow_pickle=False) as archive:
+        Y, labels_observed, names = _voc(archive) if rows is None else _coco(archive, rows)
+    train, val = cole_rows(n_official)
+    with naming(feature_path):
+        return Dataset(
+            name=feature_path.stem,
+            X=X,
+            Y=Y,
+            label_names=names,
+            splits={"train": train, "val": val, "test": np.arange(n_official, len(Y))},
+            source=feature_path.name,
+            observed=one_hot(labels_observed, Y.shape[1]),
+        )
+
+
+def _voc(archive: Any) -> tuple[Labels, Rows, tuple[str, ...]]:
+    """Labels, the observed label of each row, and names, by the alphabet as in all published results."""
+    names = archive["class_names"]
+    order = np.argsort(names)
+    Y = np.concatenate([archive["Y_train"], archive["Y_val"]])[:, order]
+    observed = np.concatenate([archive["train_obs_idx"], archive["val_obs_idx"]])
+    return Y, np.argsort(order)[observed], tuple(names[order].tolist())
+
+
+def _coco(archive: Any, rows: Rows) -> tuple[Labels, Rows, tuple[str, ...]]:
+    """The same of some rows; the classes are in the order of the annotations, as in all published results."""
+    names = tuple(archive["class_names"].tolist())
+    Y = np.unpackbits(archive["Y_packed"][rows], axis=1)[:, : len(names)]
+    return Y, archive["obs_idx"][rows].astype(np.intp), names
+
+
+def cole_rows(n: int, seed: int = 1200, val_fraction: float = 0.2) -> tuple[Rows, Rows]:
+    """Train and validation rows of the image benchmarks, see `onepos.protocol.cole_split`."""
+    order = np.random.RandomState(seed).permutation(n)
+    n_train = n - round(val_fraction * n)
+    return np.sort(order[:n_train]), np.sort(order[n_train:])

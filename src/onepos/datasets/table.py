@@ -22,7 +22,7 @@ import numpy.typing as npt
 from onepos.datasets.dataset import Dataset, Features, Labels, check_features
 from onepos.datasets.files import BinaryFile, check_file, naming, open_binary, strip_suffix
 from onepos.labels import binarize
-from onepos.validation import check_known
+from onepos.validation import check_known, find_repeat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -274,13 +274,12 @@ def _find_other_encoding(file: BinaryFile) -> str:
 def _check_header(path: Path, columns: list[str]) -> None:
     if not columns:
         raise ValueError(f"{path.name} must start with a line of column names; it is empty. Check the file.")
-    first: dict[str, int] = {}
-    for place, column in enumerate(columns, start=1):
-        if first.setdefault(column, place) != place:
-            raise ValueError(
-                f"{path.name} must name its columns differently; '{column}' is both column {first[column]} and "
-                f"{place}. Rename one."
-            )
+    if repeat := find_repeat(columns):
+        first, second = repeat
+        raise ValueError(
+            f"{path.name} must name its columns differently; '{columns[first]}' is both column {first + 1} and "
+            f"{second + 1}. Rename one."
+        )
 
 
 def _cells(file: BinaryFile, delimiter: str) -> Generator[tuple[int, list[str]]]:

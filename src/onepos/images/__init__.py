@@ -3,9 +3,8 @@
 The classifier is imported from `onepos` or `onepos.images.classifier`.
 """
 
-from onepos.images.decoding import read_image
 from onepos.images.features import ImageFeatures
-from onepos.images.samples import ImageFiles, ImageTensors, PackedImages, find_broken, pack_images
+from onepos.images.samples import ImageFiles, ImageTensors, PackedImages, find_broken, pack_images, read_image
 from onepos.images.views import make_views
 
 __all__ = [

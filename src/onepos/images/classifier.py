@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from onepos.estimator import FloatArray, SinglePositiveClassifier, as_pair, as_probability, is_full, warn_unobserved
-from onepos.images.features import Floats, ImageFeatures, run_network
-from onepos.images.inputs import (
+from onepos.images.features import (
+    Floats,
+    ImageFeatures,
     ImageInput,
     OnImages,
     check_image_parameters,
@@ -25,6 +26,7 @@ from onepos.images.inputs import (
     judge_unreadable,
     make_image_network,
     open_images,
+    run_network,
 )
 from onepos.images.networks import make_image_backbone
 from onepos.images.samples import ImageFiles, Images, pack_images
@@ -36,6 +38,7 @@ from onepos.training.plan import Plan
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 from onepos.training.samples import Samples, Scaling, as_samples
 from onepos.training.task import Task, TrainingData, Validation, make_task, needs
+from onepos.validation import check_whole
 
 
 class SinglePositiveImageClassifier(SinglePositiveClassifier):
@@ -179,7 +182,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_image_parameters(self)
-        self._check_whole("frozen_epochs", 0)
+        check_whole("frozen_epochs", self.frozen_epochs, 0)
         if self.backbone_lr is not None:
             self._check_not_negative("backbone_lr")
 

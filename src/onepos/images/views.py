@@ -23,7 +23,7 @@ import torch
 from torch import Generator, Tensor
 
 from onepos.images import adjustments as adjust
-from onepos.images.networks.layers import Normalization
+from onepos.images.networks import Normalization
 
 
 def to_unit(pixels: Tensor) -> Tensor:

@@ -4,8 +4,7 @@
 of a dictionary alone; the report of a study (study_*.py) reads the folder of its results. Nothing here imports torch.
 """
 
-from onepos.report.demo_page import render_demo
-from onepos.report.fit_page import render_fit
+from onepos.report.fit_page import render_demo, render_fit
 from onepos.report.page import Chart, Page, Section, render_html, render_latex, render_markdown
 from onepos.report.tables import Cell, Table
 

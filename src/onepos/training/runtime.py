@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from onepos.validation import check_choice
+
 # Streams of random numbers under one seed. Epoch e takes FIRST_EPOCH_STREAM + e for its batches, FIRST_END_STREAM + e
 # for what the method does after them, which thus does not depend on how many numbers the batches took.
 NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM, FIRST_END_STREAM = 0, 1, 2, 1 << 20
@@ -51,8 +53,7 @@ class Runtime:
 
 def open_runtime(device: str, precision: str) -> Runtime:
     """The device of this name in "32" or "bf16"."""
-    if precision not in ("32", "bf16"):
-        raise ValueError(f"precision must be '32' or 'bf16'; got {precision!r}.")
+    check_choice("precision", precision, ("32", "bf16"))
     return Runtime(choose_device(device), precision == "bf16")
 
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from onepos.validation import check_choice
+
 
 class Samples(Protocol):
     """A set of inputs, as the loop uses it.
@@ -150,8 +152,7 @@ class SparseRows(_Table):
 
 def make_scaling(X: Any, scale: str) -> Scaling | None:
     """How to scale these rows: "standard" or "none"."""
-    if scale not in ("standard", "none"):
-        raise ValueError(f"scale must be 'standard' or 'none'; got {scale!r}.")
+    check_choice("scale", scale, ("standard", "none"))
     return fit_scaling(X) if scale == "standard" else None
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onepos.bench.image_sets import read_coco, read_cub, read_nuswide, read_voc
-from onepos.bench.image_sets.lists import check_counts
+from onepos.bench.image_sets import Benchmark, read_coco, read_cub, read_nuswide, read_voc
 from onepos.images.readers import ImageDataset, read_folders, read_image_table
 
 
@@ -90,14 +89,17 @@ def test_voc_missing_images(voc, tmp_path):
 
 
 def test_counts_name_the_variant(tmp_path):
+    benchmark = Benchmark("VOC 2012", 1, "classes", {"train": 5717, "test": 5823}, {(2501, 2510): "2007"})
+
+    def rows(**counts):
+        return {part: ([], np.zeros((count, 1), np.uint8)) for part, count in counts.items()}
+
     with pytest.raises(
         ValueError, match=r"must have 5717 train and 5823 test rows.*has 2501 train and 2510 test, wh.*2007"
     ):
-        check_counts(
-            "VOC 2012", tmp_path, {"train": 2501, "test": 2510}, {"train": 5717, "test": 5823}, {(2501, 2510): "2007"}
-        )
+        benchmark.check(tmp_path, rows(train=2501, test=2510))
     with pytest.raises(ValueError, match=r"has 7 train\. Give the published variant, or pass strict=False"):
-        check_counts("VOC 2012", tmp_path, {"train": 7}, {"train": 5717}, {})
+        benchmark.check(tmp_path, rows(train=7))
 
 
 # --------------------------------------------------------------------------------------------------------------- COCO

@@ -15,7 +15,7 @@ from onepos.images.networks import BACKBONES, load_weights, resnet18, resnet50
 @pytest.fixture
 def unstarted(monkeypatch):
     """Weights left as the memory has them: drawing a hundred million of them takes seconds."""
-    monkeypatch.setattr("onepos.images.networks.resnet.initialize_convolutions", lambda network: None)
+    monkeypatch.setattr("onepos.images.networks.initialize_convolutions", lambda network: None)
     monkeypatch.setattr(nn.Conv2d, "reset_parameters", lambda layer: None)
 
 
