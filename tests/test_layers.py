@@ -112,7 +112,7 @@ def _code(path):
 def test_one_loop():
     """Gradients are computed by the loop, and by the small models of the held-out predictions."""
     calls = [module_of(path) for path in FILES if re.search(r"\bloss\.backward\(", path.read_text(encoding="utf-8"))]
-    assert calls == ["methods.crisp_plus.crossfit", "training.loop"]
+    assert calls == ["methods.crossfit", "training.loop"]
 
 
 @pytest.mark.parametrize("name", ["utils", "helpers", "common"])

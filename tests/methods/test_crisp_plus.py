@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from onepos.methods.base import Batch, TrainView
 from onepos.methods import crossfit
+from onepos.methods.base import Batch, TrainView
 from onepos.methods.crisp_plus import CRISPPlus
 from onepos.methods.crisp_plus import method as crisp_plus
 from onepos.methods.crisp_plus.head import RowNormalizedHead

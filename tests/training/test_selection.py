@@ -9,8 +9,9 @@ from onepos.methods import AN
 from onepos.metrics import METRICS
 from onepos.training.backbones import make_backbone
 from onepos.training.loop import train
-from onepos.training.plan import MAJORITY, Plan, choose_epoch, measured_by
+from onepos.training.plan import Plan
 from onepos.training.samples import as_samples
+from onepos.training.selection import MAJORITY, choose_epoch, measured_by
 from onepos.training.task import Learner, Task, Validation
 
 VOTERS = ("hamming_loss", "coverage", "average_precision", "ranking_loss", "one_error")

@@ -28,7 +28,7 @@ from onepos.bench.store import Store, read_packed
 from onepos.bench.study import Run, Selection, Study
 from onepos.bench.study_file import parse_stored
 from onepos.metrics import METRICS
-from onepos.training.plan import choose_epoch, measured_by
+from onepos.training.selection import choose_epoch, measured_by
 
 Finished = tuple[Run, Mapping[str, Any]]
 Chosen = dict[tuple[str, str, int], Finished]

@@ -35,7 +35,8 @@ from onepos.bench.tracing import TracedLoss
 from onepos.methods.base import Batch, Memory
 from onepos.methods.heads import LinearHead
 from onepos.training import loop
-from onepos.training.loop import Diverged, History, States, Trained, load_checkpoint, save_checkpoint
+from onepos.training.checkpoint import load_checkpoint, save_checkpoint
+from onepos.training.loop import Diverged, History, States, Trained
 from onepos.training.runtime import FIRST_EPOCH_STREAM, HEAD_STREAM, choose_device, free_memory, generator, seeded
 from onepos.training.samples import DenseRows, Samples, SparseRows, join_samples
 from onepos.training.task import Learner, Task

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 from onepos.bench.grid import SAMPLERS, Axis
 from onepos.bench.study import Budget, ImageSettings, Selection, Study, parse_network
 from onepos.metrics import METRICS
-from onepos.training.plan import MAJORITY
+from onepos.training.selection import MAJORITY
 from onepos.validation import suggest
 
 STUDIES = Path(__file__).with_name("studies")

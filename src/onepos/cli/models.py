@@ -250,7 +250,7 @@ def priors(
     image_options: options.ImageOptions,
     draw_options: options.DrawOptions,
     network_options: options.NetworkOptions,
-    method: options.Method = "crisp",
+    method: options.Method = "crisp-as-published",
     epochs: options.Epochs = None,
     estimator: Annotated[
         Estimator,

@@ -26,12 +26,13 @@ from onepos.methods.base import Batch, Memory, Method, StackRules, TrainView
 from onepos.methods.crossfit import held_out
 from onepos.methods.losses import assume_negative, assume_negative_per_label
 from onepos.priors import FloatArray, PriorEstimate, check_parameters, estimate_priors
-from onepos.validation import suggest
+from onepos.validation import check_choice, check_whole
 
 _BEFORE_TRAINING = ("held-out", "bracket")
 
+_PRIORS = (*_BEFORE_TRAINING, "estimate", "validation")
+
 _CHOICES = {
-    "prior": ("estimate", *_BEFORE_TRAINING, "validation"),
     "risk": ("absolute", "sigmoid", "logistic", "squared"),
     "align": ("smooth", "exact"),
     "normalize": ("dataset", "batch"),
@@ -50,16 +51,16 @@ class CRISP(Method):
     from scores of the training rows after every epoch (`prior="estimate"`). Its theorem assumes scores that do not
     depend on the sample; those of training rows do, and what Eq. (2) makes of them follows the length of the training.
 
-    Deviation: by default Eq. (8) gets a low `quantile` of the number of labels per row in place of the estimate. Too many
-    predicted labels cost more Hamming loss than too few.
+    Deviation: by default Eq. (8) gets a low `quantile` of the number of labels per row in place of the estimate. Too
+    many predicted labels cost more Hamming loss than too few.
 
     Deviation: after the warm-up the logits of each label are shifted so that their mean score is the prior
     (`align_start`). The scores of AN are κ times too low, and Eq. (8) needs many steps to raise them.
 
     Deviation: the paper writes Eq. (8) over the whole data set and leaves the mini-batch form open. With
     `normalize="dataset"` a positive of label j weighs n/(n_j·B), so that the first term of a batch is an unbiased
-    estimate of the full one; "batch" divides by the positives of the batch instead, which lets a rare label weigh as much
-    as a common one in the few batches that hold it. In the second term |batch mean − π| is larger on average than
+    estimate of the full one; "batch" divides by the positives of the batch instead, which lets a rare label weigh as
+    much as a common one in the few batches that hold it. In the second term |batch mean − π| is larger on average than
     |mean − π|, and of rare labels mostly noise. `align="smooth"` takes √((batch mean − π)² + π(1−π)/B) instead, where
     π(1−π)/B is the most that chance adds to the square; "exact" is the absolute value.
 
@@ -83,7 +84,8 @@ class CRISP(Method):
         align_start: Whether the logits are shifted to the priors after the warm-up.
         align: "smooth" or "exact", see above.
         normalize: "dataset" or "batch", see above.
-        reduction: "sum" over the labels, as in Eq. (8), or their "mean".
+        reduction: "sum" over the labels, as in Eq. (8), or their "mean". The mean is of the size of the warm-up's loss, so
+            the optimiser's steps keep their size when one follows the other.
         keep_warmup: Whether the best epoch may be one of the warm-up.
         every: With prior="estimate": estimate again after every this many epochs (3 is the paper's CRISP-3ep).
         scores: With prior="estimate": "fresh" is a pass over the training rows after the epoch, as in the paper;
@@ -113,7 +115,7 @@ class CRISP(Method):
         align_start: bool = True,
         align: str = "smooth",
         normalize: str = "dataset",
-        reduction: str = "sum",
+        reduction: str = "mean",
         keep_warmup: bool = False,
         every: int = 1,
         scores: str = "fresh",
@@ -128,8 +130,9 @@ class CRISP(Method):
 
     @classmethod
     def as_published(cls, **changes: Any) -> CRISP:
-        """The reading nearest to the text: Eq. (2) on fresh scores of the training rows after every epoch, exact |·|."""
-        return cls(**{"prior": "estimate", "warmup": 3, "align_start": False, "align": "exact", **changes})
+        """The reading nearest to the text: Eq. (2) on fresh scores of the training rows after every epoch."""
+        published = {"prior": "estimate", "warmup": 3, "align_start": False, "align": "exact", "reduction": "sum"}
+        return cls(**{**published, **changes})
 
     @property
     def requires(self) -> frozenset[str]:  # type: ignore[override]
@@ -218,7 +221,8 @@ class CRISP(Method):
             prior = self.estimate_prior(logits, observed).prior
             self.class_prior = torch.as_tensor(prior, dtype=torch.float32, device=self.class_prior.device)
         if self.align_start and after_warmup == 0:
-            self.head.bias.add_(_shift_to(self.class_prior, train.logits()))
+            bias: Tensor = self.head.bias  # type: ignore[assignment]
+            bias.add_(_shift_to(self.class_prior, train.logits()))
 
     def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
         """Eq. (2) with this method's δ and τ."""
@@ -232,15 +236,12 @@ class CRISP(Method):
         return reported[:, 0], reported[:, 1:]
 
     def _check(self) -> None:
-        for name, allowed in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in allowed and (name != "prior" or isinstance(value, str)):
-                numbers = ", or numbers between 0 and 1" if name == "prior" else ""
-                raise ValueError(f"unknown {name} {value!r}; {suggest(str(value), allowed)}{numbers}")
-        for name, least in (("warmup", 0), ("every", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        if isinstance(self.prior, str) and self.prior not in _PRIORS:
+            raise ValueError(f"prior must be one of {', '.join(map(repr, _PRIORS))}, or numbers; got {self.prior!r}.")
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        check_whole("warmup", self.warmup, 0)
+        check_whole("every", self.every, 1)
         if not isinstance(self.lam, int | float):
             raise ValueError(f"lam must be a number; got {self.lam!r}. The paper uses 1.")
         if not (isinstance(self.quantile, int | float) and 0 < self.quantile < 1):

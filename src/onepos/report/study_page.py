@@ -24,7 +24,7 @@ from onepos.report import study_scores as scores
 from onepos.report.charts.ranks import budget_chart, critical_difference_diagram
 from onepos.report.page import Chart, Page, Section, make_section, render_html, render_latex, render_markdown
 from onepos.report.tables import grouped, markdown_table
-from onepos.training.plan import MAJORITY
+from onepos.training.selection import MAJORITY
 
 
 def write_reports(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> list[Path]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 import math
 import os
 import time
@@ -22,10 +21,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from onepos.files import write_atomically
 from onepos.methods.base import TrainView
 from onepos.metrics import METRICS
-from onepos.training.plan import Plan, choose_epoch, measured_by
+from onepos.training.checkpoint import load_checkpoint, save_checkpoint
+from onepos.training.plan import Plan
 from onepos.training.runtime import (
     FIRST_END_STREAM,
     FIRST_EPOCH_STREAM,
@@ -35,6 +34,7 @@ from onepos.training.runtime import (
     seeded,
 )
 from onepos.training.samples import Samples
+from onepos.training.selection import choose_epoch, measured_by
 from onepos.training.task import Learner, Task, Validation
 from onepos.validation import check_choice
 
@@ -432,37 +432,3 @@ def identity(task: Task, labels: Tensor) -> str:
     held_out = validation and (validation.samples.fingerprint(), hashlib.sha256(validation.Y.tobytes()).hexdigest())
     method = type(learner.method).__name__, sorted(learner.method.get_params().items())
     return repr((method, str(learner.backbone), sorted(kept.items()), data, held_out))
-
-
-_FORMAT = 1
-
-
-def save_checkpoint(path: str | os.PathLike[str], identity: str, content: dict[str, Any]) -> None:
-    """Write a training (tensors, numbers, lists, dicts) to disk, marked with whose it is."""
-    buffer = io.BytesIO()
-    torch.save({"format": _FORMAT, "identity": _digest(identity), "content": content}, buffer)
-    write_atomically(path, buffer.getvalue())
-
-
-def load_checkpoint(path: str | os.PathLike[str], identity: str, device: torch.device) -> dict[str, Any] | None:
-    """What was written, None if there is no such file; refused if it belongs to another training."""
-    path = Path(path)
-    if not path.exists():
-        return None
-    try:
-        saved = torch.load(path, map_location=device, weights_only=True)
-        version, owner, content = saved["format"], saved["identity"], saved["content"]
-    except Exception as error:  # a damaged file makes torch raise almost anything
-        raise ValueError(
-            f"{path} must be a checkpoint of onepos; it can not be read. Delete it to start afresh."
-        ) from error
-    if version != _FORMAT or owner != _digest(identity):
-        raise ValueError(
-            f"{path} must be a checkpoint of this training; it belongs to other data, another plan or another "
-            "method. Delete it to start afresh, or name another file."
-        )
-    return dict(content)
-
-
-def _digest(identity: str) -> str:
-    return hashlib.sha256(identity.encode()).hexdigest()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from onepos.methods.ensemble import Ensemble
 from onepos.methods.crisp_plus.head import RowNormalizedHead
+from onepos.methods.ensemble import Ensemble
 
 _UNLIKELY, _CERTAIN = 1e-6, 1 - 1e-4  # of many labels, small probabilities still tell which is the likelier
 
