@@ -1,11 +1,10 @@
-"""What each reading of CRISP gives under the fair protocol: runs, and the page about them.
+"""Runs of every reading of CRISP under the fair protocol.
 
-    python research/scripts/crisp_readings.py run STORE [--data image,scene] [--methods crisp,crisp-true] [--device cpu]
-    python research/scripts/crisp_readings.py pack STORE
+    python research/scripts/crisp_readings.py STORE [--data image,scene] [--device cpu] [--pack]
 
 STORE is a folder that keeps the runs: the command can be stopped and started again, and several processes can share the
-folder. Runs that research/results/fair-seed-25 and features-seed-25 already have are taken from there. `pack` writes
-research/results/crisp-readings and crisp-readings-features, of which crisp_paper.pages makes the page.
+folder. Runs that fair-seed-25 and features-seed-25 in research/results already have are taken from there. With --pack no
+run is made; those that are there are written to research/results, of which `crisp_paper.pages` makes the page.
 """
 
 from __future__ import annotations
@@ -17,19 +16,45 @@ from pathlib import Path
 import torch
 from crisp_paper import readings  # noqa: F401, adds the readings to METHODS
 
-from onepos.bench.runner import make_block, make_blocks, make_trials
+from onepos.bench.runner import run_study
 from onepos.bench.store import Store, read_packed
 from onepos.bench.study import Study
 from onepos.bench.study_file import read_study
 
 RESULTS = Path("research/results")
-STUDIES = {"crisp-readings": "fair-seed-25", "crisp-readings-features": "features-seed-25"}
+EARLIER = {"crisp-readings": "fair-seed-25", "crisp-readings-features": "features-seed-25"}
 
 
-def open_store(folder: Path, study: Study, packed: Path) -> Store:
+def open_store(folder: Path, study: Study, earlier: Path) -> Store:
     """The store of a study, with the runs it shares with an earlier one."""
     store = Store(folder)
     store.keep_study(study)
-    wanted = {run.key() for run in study.runs()}
-    store.take_over((run, content) for run, content in read_packed(packed)[1] if run.key() in wanted)
+    wanted = {key for key, state in store.states(study.runs()).items() if state == "waiting"}
+    for run, content in read_packed(earlier)[1]:
+        if run.key() in wanted and "result" in content:
+            store.save(run, content["result"])
     return store
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store", type=Path)
+    parser.add_argument("--data")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--pack", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", UserWarning)  # that κ is open is on the page
+    for name, earlier in EARLIER.items():
+        study = read_study(f"research/studies/{name}.toml")
+        store = open_store(options.store / name, study, RESULTS / earlier / "runs.jsonl.gz")
+        data = [each for each in (options.data or ",".join(study.datasets)).split(",") if each in study.datasets]
+        if options.pack:
+            (RESULTS / name).mkdir(exist_ok=True)
+            print(name, store.pack(RESULTS / name / "runs.jsonl.gz", compact=True), "runs")
+        elif data:
+            print(name, run_study(study, store, device=options.device, only=data), flush=True)
+
+
+if __name__ == "__main__":
+    main()
