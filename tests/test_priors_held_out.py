@@ -171,7 +171,7 @@ def test_a_classifier_without_a_clue_brings_the_warning():
     blind = estimate_priors(scores, observed, estimator="bracket")
     low, high = blind.cardinality_interval
     assert f"may lie anywhere from {low:.2g} to {high:.2g}, and all class priors scale with it" in blind.warning
-    assert "estimate_priors(…, cardinality=…)" in blind.warning
+    assert "pass it as cardinality: in Python to estimate_priors" in blind.warning
     assert "onepos priors --cardinality" in blind.warning
     assert not blind.reliable.any()
     assert low < Y.sum(1).mean() < high

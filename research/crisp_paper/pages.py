@@ -4,8 +4,9 @@
     python -m crisp_paper.pages research/results --check    # list how they differ from what the runs give
     python -m crisp_paper.pages research/results --html out # write them as HTML, with their charts, elsewhere
 
-Per study a report.md, with the paper's figures and numbers in sections of their own; reproduction.md; images.md; and
-consistency/report.md. `onepos bench report` makes the page of a study without the sections about the paper.
+Per study a report.md, with the paper's figures and numbers in sections of their own; reproduction.md; images.md;
+crisp-readings.md; and consistency/report.md. `onepos bench report` makes the page of a study without the sections
+about the paper.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import count, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from crisp_paper import consistency_page, image_results, reproduction
+from crisp_paper import consistency_page, image_results, readings_page, reproduction
 from crisp_paper.printed_tables import paper_sections
 from onepos.bench.results import StudyResults, read_results
 from onepos.files import write_atomically
@@ -42,12 +43,16 @@ class MarkdownTable(NamedTuple):
 
 def make_pages(results: Path) -> Iterator[tuple[Path, Page]]:
     """Each page of a folder of results, with the path of its Markdown."""
-    for packed in sorted(results.glob("*/runs.jsonl.gz")):
+    of_readings = readings_page.find_sources(results)
+    for packed in sorted(set(results.glob("*/runs.jsonl.gz")).difference(of_readings)):
         yield packed.with_name("report.md"), study_page(read_results(packed))
     evidence = reproduction.read_evidence(*reproduction.find_sources(results))
     yield results / "reproduction.md", reproduction.make_reproduction(evidence)
     images = [read_results(path) for path in image_results.find_sources(results)]
     yield results / "images.md", image_results.make_image_results(images)
+    if of_readings:
+        page = readings_page.make_readings([read_results(path) for path in of_readings])
+        yield results / "crisp-readings.md", page
     consistency = results / "consistency" / "results.json"
     content = json.loads(consistency.read_text(encoding="utf-8"))
     yield consistency.with_name("report.md"), consistency_page.make_report(content)

@@ -3,8 +3,8 @@
     python research/scripts/crisp_readings.py STORE [--data image,scene] [--device cpu] [--pack]
 
 STORE is a folder that keeps the runs: the command can be stopped and started again, and several processes can share the
-folder. Runs that fair-seed-25 and features-seed-25 in research/results already have are taken from there. With --pack no
-run is made; those that are there are written to research/results, of which `crisp_paper.pages` makes the page.
+folder. Runs that fair-seed-25 and features-seed-25 in research/results already have are taken from there. With --pack
+no run is made; those that are there are written to research/results, of which `crisp_paper.pages` makes the page.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def count_traces(monkeypatch, worth):
     return traces
 
 
-@pytest.mark.parametrize(("name", "n_traces"), [("an", 1), ("crisp", 2), ("gr", 5)])
+@pytest.mark.parametrize(("name", "n_traces"), [("an", 1), ("crisp-as-published", 2), ("gr", 5)])
 def test_traced_once_in_each_phase(name, n_traces, toy, monkeypatch):
     """AN does not ask for the epoch, CRISP has a warm-up, and to GR every epoch is another."""
     traces = count_traces(monkeypatch, worth=3)  # 45 rows in batches of 16 are three steps
@@ -128,7 +128,8 @@ def test_traced_once_in_each_phase(name, n_traces, toy, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "worth", "n_traces"), [("an", 15, 1), ("an", 16, 0), ("crisp", 7, 1), ("crisp", 10, 0), ("gr", 4, 0)]
+    ("name", "worth", "n_traces"),
+    [("an", 15, 1), ("an", 16, 0), ("crisp-as-published", 7, 1), ("crisp-as-published", 10, 0), ("gr", 4, 0)],
 )
 def test_traced_only_where_it_pays(name, worth, n_traces, toy, monkeypatch):
     """Fifteen steps in all, of which CRISP's warm-up takes nine; GR's loss is the same for three."""

@@ -117,7 +117,7 @@ def test_a_stopped_training_goes_on_in_the_same_weights(images, tmp_path):
             raise KeyboardInterrupt
 
     options = {"epochs": 5, "frozen_epochs": 1, "backbone_lr": 0.3, "weight_decay": 0.01}
-    straight, stopped, resumed = (Learner(network(), CRISP(warmup=1, scores="running")) for _ in range(3))
+    straight, stopped, resumed = (Learner(network(), CRISP.as_published(warmup=1, scores="running")) for _ in range(3))
     go(images, straight, **options)
     with pytest.raises(KeyboardInterrupt):
         go(images, stopped, checkpoint=tmp_path / "checkpoint", on_epoch=stop, **options)
@@ -184,7 +184,7 @@ def test_passes_are_made_in_the_precision_of_the_plan(images):
 def test_bf16_comes_close(images):
     logits = []
     for precision in ("32", "bf16"):
-        learner = Learner(network(), CRISP(warmup=1, scores="running"))
+        learner = Learner(network(), CRISP.as_published(warmup=1, scores="running"))
         learner.backbone[3].p = 0.0
         go(images, learner, precision=precision)
         assert learner.method.running_logits.dtype == torch.float32
@@ -220,7 +220,7 @@ def test_compiled_for_whole_batches_only(images, monkeypatch):
 def test_a_gpu_comes_close(images, changes):
     logits = []
     for device in ("cpu", "cuda"):
-        learner = Learner(network(), CRISP(warmup=1, scores="running"))
+        learner = Learner(network(), CRISP.as_published(warmup=1, scores="running"))
         learner.backbone[3].p = 0.0
         go(images, learner, frozen_epochs=1, device=device, **(changes if device == "cuda" else {}))
         logits.append(predict_logits(learner.cpu(), images[0]))
@@ -300,7 +300,7 @@ def test_nothing_but_broken_images(broken):
 def test_priors_come_from_the_images_that_could_be_read(broken):
     samples = ImageFiles(broken, 8, workers=0, on_error="skip")
     observed = np.eye(3, dtype=np.uint8)[[0, 1, 2, 0, 1, 2]]
-    learner = Learner(network(), CRISP(warmup=1, scores="running"))
+    learner = Learner(network(), CRISP.as_published(warmup=1, scores="running"))
     go((samples, observed), learner)
     assert learner.method.running_logits.isnan().any(1).tolist() == [False, True, False, False, True, False]
     assert learner.method.class_prior.isnan().tolist() == [False, True, False], "label 1 was on broken ones only"

@@ -77,6 +77,7 @@ class CRISP(Method):
             "validation": shares in fully labelled validation rows (the paper's CRISP-val). Or given: one number for all
             labels or one per label.
         quantile: With "bracket": which quantile of the number of labels per row Eq. (8) gets; 0.5 is the estimate.
+        cardinality: With "bracket": mean number of labels per row, where it is known; otherwise estimated.
         risk: "absolute" is Eq. (8). "sigmoid" is its second term without the absolute value, Eq. (5). "logistic" and
             "squared" are proper losses in the same place, with the estimated risk of the negatives kept at 0 or above.
         lam: λ of Eq. (8), shift of the positives' logits by λ·(1−π); proper losses have none.
@@ -84,8 +85,8 @@ class CRISP(Method):
         align_start: Whether the logits are shifted to the priors after the warm-up.
         align: "smooth" or "exact", see above.
         normalize: "dataset" or "batch", see above.
-        reduction: "sum" over the labels, as in Eq. (8), or their "mean". The mean is of the size of the warm-up's loss, so
-            the optimiser's steps keep their size when one follows the other.
+        reduction: "sum" over the labels, as in Eq. (8), or their "mean". The mean is of the size of the warm-up's loss,
+            so the optimiser's steps keep their size when one follows the other.
         keep_warmup: Whether the best epoch may be one of the warm-up.
         every: With prior="estimate": estimate again after every this many epochs (3 is the paper's CRISP-3ep).
         scores: With prior="estimate": "fresh" is a pass over the training rows after the epoch, as in the paper;
@@ -109,6 +110,7 @@ class CRISP(Method):
         self,
         prior: str | float | Sequence[float] = "bracket",
         quantile: float = 0.25,
+        cardinality: float | None = None,
         risk: str = "absolute",
         lam: float = 1.0,
         warmup: int = 5,
@@ -123,7 +125,8 @@ class CRISP(Method):
         tau: float = 0.01,
     ) -> None:
         super().__init__()
-        self.prior, self.quantile, self.risk, self.lam = prior, quantile, risk, lam
+        self.prior, self.quantile, self.cardinality = prior, quantile, cardinality
+        self.risk, self.lam = risk, lam
         self.warmup, self.align_start, self.align = warmup, align_start, align
         self.normalize, self.reduction, self.keep_warmup = normalize, reduction, keep_warmup
         self.every, self.scores, self.delta, self.tau = every, scores, delta, tau
@@ -141,8 +144,10 @@ class CRISP(Method):
 
     @property
     def privileged(self) -> frozenset[str]:  # type: ignore[override]
-        """Priors that come from full labels or from the user."""
-        return frozenset({"class priors"}) if self._source() == "given" else self.requires
+        """What full labels or the user told: the priors, or the mean number of labels."""
+        if self._source() == "given":
+            return frozenset({"class priors"})
+        return self.requires if self.cardinality is None else frozenset({"cardinality"})
 
     @property
     def prior_is_given(self) -> bool:
@@ -161,6 +166,13 @@ class CRISP(Method):
     def setup(self, train: TrainView) -> None:
         """Keep the priors and the weight n/n_j of a positive."""
         self._check()
+        if self.warmup >= train.n_epochs:
+            warnings.warn(
+                f"CRISP should be trained for longer than its warm-up; it has {train.n_epochs} epochs and a warm-up of "
+                f"{self.warmup}, so all of them run AN. Train longer, or set warmup.",
+                UserWarning,
+                stacklevel=2,
+            )
         n_positive = train.observed.sum(0, dtype=torch.float32)
         weight = torch.where(n_positive > 0, train.n_samples / n_positive.clamp(min=1), 0.0)
         self.register_buffer("positive_weight", weight)
@@ -246,6 +258,11 @@ class CRISP(Method):
             raise ValueError(f"lam must be a number; got {self.lam!r}. The paper uses 1.")
         if not (isinstance(self.quantile, int | float) and 0 < self.quantile < 1):
             raise ValueError(f"quantile must lie strictly between 0 and 1; got {self.quantile!r}. The default is 0.25.")
+        if self.cardinality is not None and self._source() != "bracket":
+            raise ValueError(
+                f"cardinality must be left out with prior={self.prior!r}, which does not use it; it was given. "
+                "Leave it out or pass prior='bracket'."
+            )
         check_parameters(self.delta, self.tau)
 
     def _gathers(self) -> bool:
@@ -257,7 +274,8 @@ class CRISP(Method):
     def _first_prior(self, train: TrainView) -> Tensor:
         device = train.observed.device
         if self._source() in _BEFORE_TRAINING:
-            found = train.shared.once(("crisp", self.prior, self.quantile, train.seed), lambda: self._held_out(train))
+            settings = self.prior, self.quantile, self.cardinality, self.delta, self.tau
+            found = train.shared.once(("crisp", settings, train.seed), lambda: self._held_out(train))
             if found.warning:
                 warnings.warn(found.warning, UserWarning, stacklevel=2)
             self.register_buffer("reported_prior", torch.tensor(found.reported, dtype=torch.float32, device=device))
@@ -290,9 +308,9 @@ class CRISP(Method):
             bracket: Callable[..., PriorEstimate] = lambda **options: estimate_priors(  # noqa: E731
                 probability, train.observed, estimator="bracket", **options
             )
-            estimate = bracket()
+            estimate = bracket(cardinality=self.cardinality)
             used = estimate.prior
-            if self.quantile != 0.5:
+            if self.cardinality is None and self.quantile != 0.5:
                 ends = bracket(level=abs(1 - 2 * self.quantile)).cardinality_interval
                 end = ends[0] if self.quantile < 0.5 else min(ends[1], float((estimate.n_positive > 0).sum()))
                 used = bracket(cardinality=end).prior

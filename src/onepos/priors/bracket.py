@@ -141,9 +141,8 @@ def _warn(low: float, high: float) -> str:
     return (
         "one observed label per row does not settle how many labels a row has: their mean number may lie anywhere from "
         f"{low:.2g} to {high:.2g}, and all class priors scale with it. If you know the mean, even roughly, pass it as "
-        "cardinality: in Python estimate_priors(…, cardinality=…) or CRISPPlus(cardinality=…), on the command line "
-        "onepos priors --cardinality or onepos fit --set cardinality=…. If not, count the labels of about 50 rows "
-        "drawn at random."
+        "cardinality: in Python to estimate_priors, CRISPPlus or CRISP, on the command line onepos priors "
+        "--cardinality or onepos fit --set cardinality=…. If not, count the labels of about 50 rows drawn at random."
     )
 
 
