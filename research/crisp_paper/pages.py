@@ -51,8 +51,7 @@ def make_pages(results: Path) -> Iterator[tuple[Path, Page]]:
     images = [read_results(path) for path in image_results.find_sources(results)]
     yield results / "images.md", image_results.make_image_results(images)
     if of_readings:
-        page = readings_page.make_readings([read_results(path) for path in of_readings])
-        yield results / "crisp-readings.md", page
+        yield results / "crisp-readings.md", readings_page.make_readings(readings_page.read_studies(results))
     consistency = results / "consistency" / "results.json"
     content = json.loads(consistency.read_text(encoding="utf-8"))
     yield consistency.with_name("report.md"), consistency_page.make_report(content)

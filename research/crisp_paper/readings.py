@@ -1,11 +1,9 @@
-"""Readings of CRISP: what the paper leaves open, chosen in different ways, as methods of a study.
-
-Importing this module adds them to METHODS, so that a study file can name them.
-"""
+"""Readings of CRISP: what the paper leaves open, chosen in different ways, as methods of a study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from onepos.methods import CRISP, METHODS
@@ -32,5 +30,14 @@ READINGS: dict[str, tuple[str, Callable[..., Method]]] = {
 }
 """Name in a study → what it is, and how to make it. Those ending in "-true" get the true priors from the study."""
 
-for _name, (_, _make) in READINGS.items():
-    METHODS.setdefault(_name, _make)
+
+@contextmanager
+def readings_as_methods() -> Iterator[None]:
+    """Within it METHODS holds the readings, so that a study can name them."""
+    added = {name: make for name, (_, make) in READINGS.items() if name not in METHODS}
+    METHODS.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del METHODS[name]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from crisp_paper.readings import READINGS
+from crisp_paper.readings import READINGS, readings_as_methods
 from onepos.bench.comparison import metric_title, rank_methods
-from onepos.bench.results import StudyResults
+from onepos.bench.results import StudyResults, read_results
 from onepos.bench.statistics import FloatArray
 from onepos.metrics import METRICS
 from onepos.report.page import Page, make_section
@@ -28,6 +28,12 @@ Scores = dict[str, dict[str, FloatArray]]
 def find_sources(results: Path) -> list[Path]:
     """The packed runs, of those studies that are there."""
     return [path for name in STUDIES if (path := results / name / "runs.jsonl.gz").is_file()]
+
+
+def read_studies(results: Path) -> list[StudyResults]:
+    """Their results."""
+    with readings_as_methods():
+        return [read_results(path) for path in find_sources(results)]
 
 
 def make_readings(studies: Sequence[StudyResults]) -> Page:

@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 
 import torch
-from crisp_paper import readings  # noqa: F401, adds the readings to METHODS
+from crisp_paper.readings import readings_as_methods
 
 from onepos.bench.runner import run_study
 from onepos.bench.store import Store, read_packed
@@ -45,6 +45,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", UserWarning)  # that κ is open is on the page
+    with readings_as_methods():
+        work(options)
+
+
+def work(options: argparse.Namespace) -> None:
     for name, earlier in EARLIER.items():
         study = read_study(f"research/studies/{name}.toml")
         store = open_store(options.store / name, study, RESULTS / earlier / "runs.jsonl.gz")

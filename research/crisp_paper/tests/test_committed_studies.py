@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from crisp_paper import readings_page
 from crisp_paper.pages import find_differences, study_page
 
 from onepos.bench.results import read_results
@@ -12,7 +13,8 @@ SLOW = 1_000_000  # bytes of packed runs
 
 
 def _studies():
-    for packed in sorted(RESULTS.glob("*/runs.jsonl.gz")):
+    of_readings = readings_page.find_sources(RESULTS)
+    for packed in sorted(set(RESULTS.glob("*/runs.jsonl.gz")).difference(of_readings)):
         marks = [pytest.mark.slow] if packed.stat().st_size > SLOW else []
         yield pytest.param(packed, id=packed.parent.name, marks=marks)
 

@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from crisp_paper.readings import readings_as_methods
 
 from onepos.bench.study_file import read_studies, read_study, write_study
 from onepos.methods import METHODS, make_method
@@ -13,10 +14,17 @@ TABULAR = [name for name in METHODS if not METHODS[name]().requires & {"maps", "
 SHARED = ("network", "hidden", "lr", "weight_decay", "batch_size")
 
 
+@pytest.fixture
+def with_readings():
+    with readings_as_methods():
+        yield
+
+
 def read(name):
     return read_study(STUDIES / f"{name}.toml")
 
 
+@pytest.mark.usefixtures("with_readings")
 @pytest.mark.parametrize("path", sorted(STUDIES.glob("*.toml")), ids=lambda path: path.stem)
 def test_a_study_holds_together_and_survives_its_file(path, tmp_path):
     name, studies = read_studies(path)
@@ -64,7 +72,7 @@ def test_figures_is_one_setting_for_all_methods_with_traces():
 def test_sensitivity_is_the_papers_star():
     study = read("sensitivity")
     assert not study.trace
-    first = [run for run in study.runs() if (run.dataset, run.method, run.trial) == ("yeast", "crisp", 0)]
+    first = [run for run in study.runs() if (run.dataset, run.method, run.trial) == ("yeast", "crisp-as-published", 0)]
     centre = {"delta": 0.01, "tau": 0.01, "lam": 1.0}
     assert first[0].parameters == centre
     changed = [{name: value for name, value in run.parameters.items() if value != centre.get(name)} for run in first]
@@ -72,5 +80,5 @@ def test_sensitivity_is_the_papers_star():
     fixed = [each["prior"] for each in changed if "prior" in each]
     assert (fixed[0], fixed[-1], sorted(fixed)) == (0.001, 0.3, fixed)
     assert {0.001, 0.1} <= {each["delta"] for each in changed if "delta" in each}
-    others = Counter(run.method for run in study.runs() if run.method != "crisp")
+    others = Counter(run.method for run in study.runs() if run.method != "crisp-as-published")
     assert others == {"an": 15, "full": 15}, "who has no axis has the centre alone"
