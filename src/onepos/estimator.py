@@ -134,7 +134,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             validation: (X_val, Y_val) to choose the best epoch by average precision. An indicator with a row of
                 two or more labels counts as fully labelled; a vector, or an indicator with at most one label per
                 row, as single-positive, and the metric is then the mean reciprocal rank of the observed label.
-            checkpoint: A file that lets a stopped fit go on where it was, see `onepos.training.loop.train`.
+            checkpoint: A file, written after each epoch, that lets a stopped fit go on where it was. It stays when the
+                fit is over, so that nothing is lost until the model is saved; delete it then.
             on_epoch: Called after each epoch with its number and the history.
         """
         return self._fit(X, y, validation, checkpoint, on_epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,11 +12,15 @@ from typing import BinaryIO
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Write to a temporary name beside `path`, flush it to the disk, rename it at the end."""
+    """Write to a temporary name beside `path`, flush it to the disk, rename it at the end.
+
+    The name is random and must be new: containers that share a folder may have equal process numbers, and a link of
+    that name must not be followed.
+    """
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
     try:
-        with temporary.open("wb") as handle:
+        with temporary.open("xb") as handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +30,15 @@ if TYPE_CHECKING:
 FORMAT = 1
 _CLASSES = {"rows": "SinglePositiveClassifier", "images": "SinglePositiveImageClassifier"}
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
+_NEXT = ".{}.next"  # a file that is written and not yet in its place
 
 
 def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) -> None:
-    """Write both files; the weights first, so that a `model.json` always stands for a whole model."""
+    """Write both files beside those of an earlier model, then put them in their place.
+
+    A full disk or a kill leaves the old model or the new one: where only the weights are in place, `load_model` finds
+    the new facts beside them.
+    """
     from safetensors.torch import save
 
     folder = Path(folder)
@@ -60,8 +67,34 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
     }
     text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False, default=_as_json)
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / _WEIGHTS, weights)
-    write_atomically(folder / _FACTS, text + "\n")
+    with _locked(folder):
+        contents = {_WEIGHTS: weights, _FACTS: (text + "\n").encode()}
+        waiting = {name: folder / _NEXT.format(name) for name in contents}
+        try:
+            for name, content in contents.items():
+                write_atomically(waiting[name], content)
+        except BaseException:
+            for path in waiting.values():
+                path.unlink(missing_ok=True)
+            raise
+        for name, path in waiting.items():
+            path.replace(folder / name)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time writes to a folder, where the system has such locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def load_model(
@@ -75,8 +108,11 @@ def load_model(
     The model is of class `cls` where that takes what the model was fitted to, and otherwise of the class that does.
     """
     folder = Path(folder)
-    facts = _read_facts(folder)
-    tensors = _read_weights(folder, str(facts["sha256"]))
+    path = folder / _WEIGHTS
+    weights = path.read_bytes() if path.exists() else b""
+    checksum = hashlib.sha256(weights).hexdigest()
+    facts = _read_facts(folder, checksum)
+    tensors = _read_weights(path, weights, checksum, str(facts["sha256"]))
     try:
         if facts["kind"] != cls.kind:
             cls = getattr(onepos, _CLASSES[facts["kind"]])
@@ -88,8 +124,18 @@ def load_model(
         ) from error
 
 
-def _read_facts(folder: Path) -> dict[str, Any]:
-    path = folder / _FACTS
+def _read_facts(folder: Path, checksum: str) -> dict[str, Any]:
+    """The facts about the weights with this checksum: those in place, or those that a kill left beside them."""
+    waiting = folder / _NEXT.format(_FACTS)
+    if waiting.is_file():
+        facts = _parse_facts(waiting)
+        if facts["sha256"] == checksum:
+            return facts
+    return _parse_facts(folder / _FACTS)
+
+
+def _parse_facts(path: Path) -> dict[str, Any]:
+    folder = path.parent
     if not path.exists():
         raise FileNotFoundError(
             f"{folder} must hold {_FACTS}; there is none. Name a folder written by save() or `onepos fit`."
@@ -110,15 +156,12 @@ def _read_facts(folder: Path) -> dict[str, Any]:
     return dict(facts)
 
 
-def _read_weights(folder: Path, expected: str) -> dict[str, torch.Tensor]:
+def _read_weights(path: Path, weights: bytes, found: str, expected: str) -> dict[str, torch.Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load
 
-    path = folder / _WEIGHTS
     if not path.exists():
-        raise FileNotFoundError(f"{folder} must hold {_WEIGHTS}; there is none. Copy the whole folder.")
-    weights = path.read_bytes()
-    found = hashlib.sha256(weights).hexdigest()
+        raise FileNotFoundError(f"{path.parent} must hold {_WEIGHTS}; there is none. Copy the whole folder.")
     if found != expected:
         raise ValueError(
             f"{path} must have the checksum written in {_FACTS}, {expected[:12]}…; it has {found[:12]}…. "

@@ -154,9 +154,12 @@ def bytes_per_run(task: Task) -> int:
 def _train_alone(task: Task, checkpoints: str | os.PathLike[str] | None) -> Trained:
     path = None if checkpoints is None else _file(checkpoints, loop.identity(task, torch.tensor(task.observed)))
     try:
-        return loop.train(task, checkpoint=path)
+        trained = loop.train(task, checkpoint=path)
     except Diverged as error:
         return loop.finish(task, error.history)
+    if path is not None:
+        path.unlink(missing_ok=True)
+    return trained
 
 
 def _file(folder: str | os.PathLike[str], content: str) -> Path:

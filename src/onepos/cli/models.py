@@ -117,6 +117,8 @@ def fit(
     model.set_params(**{name: value for name, value in (chosen.plan | settings).items() if name in known})
     train_model(model, rows, observed, quiet, held_out, checkpoint)
     model.save(out)
+    if checkpoint is not None:
+        checkpoint.unlink(missing_ok=True)  # not before: until here it is all there is of the training
     seconds = time.perf_counter() - started
     summary = summarize_fit(model, method, without_skipped(observed, model))
     summary |= {"seconds": seconds, "data": data, "model": str(out)}

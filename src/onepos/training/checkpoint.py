@@ -1,4 +1,7 @@
-"""A training on disk: written after each epoch, taken up again only by the same training."""
+"""A training on disk: written after each epoch, taken up again only by the same training.
+
+The file is one line with a checksum, then what `torch.save` writes. torch itself does not notice a flipped bit.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,15 @@ import torch
 
 from onepos.files import write_atomically
 
-_FORMAT = 1
+_HEAD = b"onepos checkpoint 1 "
 
 
 def save_checkpoint(path: str | os.PathLike[str], identity: str, content: dict[str, Any]) -> None:
     """Write `content` (tensors, numbers, lists, dicts), marked with whose it is."""
     buffer = io.BytesIO()
-    torch.save({"format": _FORMAT, "identity": _digest(identity), "content": content}, buffer)
-    write_atomically(path, buffer.getvalue())
+    torch.save({"identity": _digest(identity), "content": content}, buffer)
+    saved = buffer.getvalue()
+    write_atomically(path, _HEAD + hashlib.sha256(saved).hexdigest().encode() + b"\n" + saved)
 
 
 def load_checkpoint(path: str | os.PathLike[str], identity: str, device: torch.device) -> dict[str, Any] | None:
@@ -28,13 +32,16 @@ def load_checkpoint(path: str | os.PathLike[str], identity: str, device: torch.d
     if not path.exists():
         return None
     try:
-        saved = torch.load(path, map_location=device, weights_only=True)
-        version, owner, content = saved["format"], saved["identity"], saved["content"]
+        first, _, rest = path.read_bytes().partition(b"\n")
+        if first != _HEAD + hashlib.sha256(rest).hexdigest().encode():
+            raise ValueError("the checksum differs")
+        saved = torch.load(io.BytesIO(rest), map_location=device, weights_only=True)
+        owner, content = saved["identity"], saved["content"]
     except Exception as error:  # a damaged file makes torch raise almost anything
         raise ValueError(
-            f"{path} must be a checkpoint of onepos; it can not be read. Delete it to start afresh."
+            f"{path} must be a checkpoint of onepos; it can not be read or is damaged. Delete it to start afresh."
         ) from error
-    if version != _FORMAT or owner != _digest(identity):
+    if owner != _digest(identity):
         raise ValueError(
             f"{path} must be a checkpoint of this training; it belongs to other data, another plan or another "
             "method. Delete it to start afresh, or name another file."

@@ -103,8 +103,8 @@ def train(
 
     Args:
         task: What to train.
-        checkpoint: A file written after each epoch and removed at the end. If it exists, training goes on from
-            there and ends in the same weights, bit for bit on a CPU, as if it had never stopped.
+        checkpoint: A file written after each epoch. If it exists, training goes on from there and ends in the same
+            weights, bit for bit on a CPU, as if it had never stopped. It stays: whoever keeps the result removes it.
         on_epoch: Called with the epoch and the history so far.
 
     Raises:
@@ -129,6 +129,8 @@ def train(
                 history.loss.append(_run_epoch(runtime, optimizer, task, labels))
             if not math.isfinite(history.loss[-1]):
                 keeper.finish(history)
+                if checkpoint:
+                    Path(checkpoint).unlink(missing_ok=True)  # it would only diverge again
                 raise Diverged(history, plan)
             close_epoch(learner, view, plan, history)
             held_out = task.validation
@@ -275,12 +277,10 @@ class _Keeper:
             save_checkpoint(self.path, self.identity, state | kept)
 
     def finish(self, history: History) -> None:
-        """Go back to the best weights; the checkpoint has done its work."""
+        """Go back to the best weights."""
         if history.best_epoch in self.states:
             self.learner.load_state_dict(self.states[history.best_epoch])
         self.learner.eval()
-        if self.path:
-            Path(self.path).unlink(missing_ok=True)
 
 
 def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
