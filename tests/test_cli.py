@@ -262,9 +262,29 @@ class TestFitPredictEvaluate:
         assert not (table / "first").exists()
         assert run(*fit, "--out", "first")[0] == 0
         assert len(calls) == 4, "two epochs were left"
+        assert not (table / "half").exists(), "the model is saved"
         assert run(*fit[:-2], "--out", "second")[0] == 0
         weights = [(table / name / "model.safetensors").read_bytes() for name in ("first", "second")]
         assert weights[0] == weights[1]
+
+    def test_a_model_that_can_not_be_saved_costs_no_training(self, run, table, monkeypatch):
+        """The checkpoint stays, and the same command ends in the model without one more step."""
+        from onepos.training import loop as training
+
+        fit = ("fit", "single.csv", "--label", "tag", "--epochs", 3, "--quiet", "--checkpoint", "half")
+
+        def full(*_):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("onepos.model_folder.write_atomically", full)
+            code, _, err = run(*fit, "--out", "first")
+        assert code != 0
+        assert "No space left" in err
+        assert (table / "half").exists()
+        monkeypatch.setattr(training, "_run_epoch", lambda *_: pytest.fail("trained again"))
+        assert run(*fit, "--out", "first")[0] == 0
+        assert not (table / "half").exists()
 
     def test_killed_in_the_middle_and_resumed(self, run, table):
         """kill -9 loses the epoch in flight and nothing else."""

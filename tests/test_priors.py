@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy.stats import beta
 
 from onepos.priors import best_bin, estimate_priors, match_thresholds
 from onepos.priors.best_bin import _count_torch
@@ -162,6 +163,102 @@ def test_upper_end_holds_for_useless_scores():
     assert estimate.upper[0] >= 0.3
 
 
+def exhaustive_beta(scores, observed, delta):
+    """bound="beta" from its definition, one label and one threshold at a time; a dict per observed label."""
+    n, found = len(scores), {}
+    for j in np.flatnonzero(observed.any(0)):
+        positive = scores[observed[:, j] == 1, j]
+        n_positive, best = len(positive), math.inf
+        for z in sorted(set(scores[:, j]), reverse=True):
+            rows, k = int((scores[:, j] >= z).sum()), int((positive >= z).sum())
+            if k == 0:
+                continue
+            most = 1 if rows == n else beta(rows + 1, n - rows).isf(delta / 4 / n)
+            least = beta(k, n_positive - k + 1).ppf(delta / 4 / n_positive)
+            if most / least < best * (1 - 1e-12):
+                best = most / least
+                low = beta(rows, n - rows + 1).ppf(delta / 4 / n)
+                high = 1 if k == n_positive else beta(k + 1, n_positive - k).isf(delta / 4 / n_positive)
+                found[int(j)] = {
+                    "prior": rows / n / (k / n_positive),
+                    "lower": max(low / high, n_positive / n),
+                    "upper": min(best, 1),
+                    "reliable": least >= k / n_positive / 2,
+                    "n_effective": k,
+                    "threshold": positive[positive >= z].min(),
+                }
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_beta_equals_its_definition(seed):
+    """Odd seeds have ties, every third a label that nobody observed."""
+    scores, observed, delta, _ = random_case(seed)
+    if seed % 4 < 2:  # a label that stands out, so that `lower` and `upper` are not all cut off
+        scores[:, 0] += 2 * observed[:, 0]
+    ours = estimate_priors(scores, observed, bound="beta", delta=delta)
+    expected = exhaustive_beta(scores, observed, delta)
+    for j in range(scores.shape[1]):
+        for field in ("prior", "lower", "upper", "reliable", "n_effective", "threshold"):
+            nobody = False if field == "reliable" else math.nan
+            value = expected[j][field] if j in expected else nobody
+            np.testing.assert_allclose(getattr(ours, field)[j], value, rtol=1e-9, err_msg=field)
+
+
+@pytest.mark.parametrize("n_positive", [5, 10, 30])
+def test_beta_covers_with_few_positives(n_positive):
+    """`upper` misses π = 0.5 with probability at most δ/4 where q̂ = q; bounds for single thresholds miss too often.
+
+    The rows are scored evenly, so that q̂ = q. The upper half are the positives: q/qᵖ = π in each of their bins, and the
+    least of n_j bounds is `upper`. The labels are 1500 draws of n_j observed positives; scores do not depend on them.
+    """
+    rng, n, draws, delta = np.random.default_rng(0), 5000, 1500, 0.5
+    scores = np.repeat(np.arange(n, 0, -1, dtype=np.float32)[:, None], draws, axis=1)
+    observed = np.zeros((n, draws), np.uint8)
+    observed[np.argsort(rng.random((draws, n // 2)), axis=1)[:, :n_positive].T, np.arange(draws)] = 1
+    estimate = estimate_priors(scores, observed, bound="beta", delta=delta)
+    missed = np.mean(estimate.upper < 0.5)
+    assert 0 < missed <= delta / 4
+    assert np.mean(estimate.lower > 0.5) <= delta / 4
+    assert (estimate.prior <= estimate.upper).all()
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["continuous", "tied"])
+@pytest.mark.parametrize("total", [5, 10, 30])
+def test_beta_bounds_hold_at_all_thresholds_at_once(total, tied):
+    """Both bounds of P(score ≥ z) over all z, for scores from (0, 1) and from {1, 2, 3, 4}."""
+    rng, delta = np.random.default_rng(total), 0.8
+    if tied:
+        draws, z = rng.integers(1, 5, (20_000, total, 1)), np.arange(1, 5)
+        count, share = (draws >= z).sum(1), (5 - z) / 4
+        reached = count > 0
+        low = np.where(reached, best_bin._lowest_share(np.maximum(count, 1), total, delta), 0)
+        high = best_bin._highest_share(count, total, delta)
+    else:
+        share = 1 - np.sort(rng.random((20_000, total)))[:, ::-1]  # of the k-th highest
+        k = np.arange(1, total + 1)
+        low = best_bin._lowest_share(k, total, delta)
+        high = best_bin._highest_share(k - 1, total, delta)  # just above it
+    for missed in ((share < low).any(1).mean(), (share > high).any(1).mean()):
+        assert missed <= delta / 4
+        assert tied or missed >= delta / 40, "no wider than it must be"
+
+
+def test_beta_does_not_take_the_lowest_of_five_positives():
+    """1000 rows, four positives on top and one at rank 150: Eq. (2) takes all five, π̂ = 0.15, although ε_5 = 0.77."""
+    scores = np.arange(1000, 0, -1.0)[:, None]
+    observed = np.zeros((1000, 1), np.uint8)
+    observed[[0, 1, 2, 3, 149]] = 1
+    dkw = estimate_priors(scores, observed)
+    assert (dkw.n_effective[0], dkw.threshold[0]) == (5, 851)
+    assert dkw.prior[0] == pytest.approx(0.15)
+    tight = estimate_priors(scores, observed, bound="beta")
+    assert (tight.n_effective[0], tight.threshold[0]) == (4, 997)
+    assert tight.prior[0] == pytest.approx(0.004 / 0.8)
+    assert tight.upper[0] == pytest.approx(beta(5, 996).isf(0.01 / 4000) / beta(4, 2).ppf(0.01 / 20))
+    assert tight.upper[0] < dkw.upper[0] / 3
+
+
 def test_too_few_positives_are_flagged():
     scores = np.random.default_rng(0).random((1000, 2))
     observed = np.zeros((1000, 2), np.uint8)
@@ -198,6 +295,9 @@ def test_inputs_are_left_alone():
     [
         (np.ones((3, 2)), [0, 1, 0], {"delta": 0}, "delta must lie strictly between 0 and 1; got 0"),
         (np.ones((3, 2)), [0, 1, 0], {"tau": 2}, "tau must lie between 0 and 1; got 2"),
+        (np.ones((3, 2)), [0, 1, 0], {"bound": "bet"}, "unknown bound 'bet'; did you mean 'beta'"),
+        (np.ones((3, 2)), [0, 1, 0], {"bound": "beta", "tau": 0.1}, "tau must be left out with bound='beta'"),
+        (np.ones((3, 2)), [0, 1, 0], {"estimator": "bracket", "bound": "dkw"}, "bound must be left out with estimator"),
         (np.ones((3, 2)), [0, 1, 0], {"estimator": "bbee"}, "unknown estimator 'bbee'; did you mean 'bbe'"),
         (np.ones((0, 2)), [], {}, "scores must be a matrix with a row per sample"),
         (np.ones(3), [0, 1, 0], {}, "scores must be a matrix with a row per sample"),

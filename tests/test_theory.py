@@ -429,17 +429,23 @@ def test_a_scale_per_label_moves_rows_and_not_columns():
 # the paper's estimator
 
 
-@pytest.mark.parametrize(("n_observed", "estimate"), [(4, 0.43), (26, 0.43), (28, 0.05), (60, 0.05)])
-def test_few_positives_make_the_estimator_choose_too_wide_a_bin(n_observed, estimate):
+@pytest.mark.parametrize(
+    ("n_observed", "estimate", "with_beta"),
+    [(4, 0.43, 0.43), (6, 0.43, 0.05), (26, 0.43, 0.05), (28, 0.05, 0.05), (60, 0.05, 0.05)],
+)
+def test_few_positives_make_the_estimator_choose_too_wide_a_bin(n_observed, estimate, with_beta):
     """2000 rows, π = 0.05; a pure bin holds half the positives, the next one the rest and 40 % of the negatives.
 
-    The pure bin gives π exactly and is chosen once (1+τ)(ε_n + ε_nj)(1/0.5 − 1) < 0.4·0.95, from n_j = 27 on.
+    The pure bin gives π exactly and is chosen once (1+τ)(ε_n + ε_nj)(1/0.5 − 1) < 0.4·0.95, from n_j = 27 on; with
+    exact bounds from n_j = 6 on.
     """
     score = np.r_[np.full(50, 2.0), np.full(50, 1.0), np.full(760, 1.0), np.full(1140, 0.0)]
     observed = np.zeros(2000, int)
     observed[: n_observed // 2] = observed[50 : 50 + n_observed // 2] = 1
     got = estimate_priors(score[:, None], observed[:, None])
     assert got.prior[0] == pytest.approx(estimate)
+    tighter = estimate_priors(score[:, None], observed[:, None], bound="beta")
+    assert tighter.prior[0] == pytest.approx(with_beta)
     width = np.sqrt(np.log(400) / 2 / 2000) + np.sqrt(np.log(400) / 2 / n_observed)
     assert (1.01 * width * (1 / 0.5 - 1) > 0.4 * 0.95) == (estimate > 0.05)
 

@@ -38,11 +38,27 @@ ENDS = {
     "upper end without ε_n": (UPPER, "np.divide(q, least"),
     "upper end without ε_nj": ("np.maximum(q_pos - eps_pos, 0)", "np.maximum(q_pos, 0)"),
 }
+LOWEST, HIGHEST = "betaincinv(count, total - count + 1, delta / 4 / total)", "betainccinv(count + 1, below,"
+BETA = {
+    "beta: qᵖ not for all thresholds at once": (LOWEST, "betaincinv(count, total - count + 1, delta / 4)"),
+    "beta: qᵖ of the next positive": (LOWEST, "betaincinv(count + 1, np.maximum(total - count, 1), delta / 4 / total)"),
+    "beta: q as if z were the last row's score": (HIGHEST, "betainccinv(np.maximum(count, 1), below + 1,"),
+}
 BEST_BIN, PRIORS = "priors/best_bin.py", "tests/test_priors.py"
 
 MUTANTS = [
     *(Mutant(about, BEST_BIN, *fault, PRIORS, "by_their_formulas") for about, fault in ENDS.items()),
     *(Mutant(f"{about}, by coverage", BEST_BIN, *fault, PRIORS, "interval_holds") for about, fault in ENDS.items()),
+    *(Mutant(about, BEST_BIN, *fault, PRIORS, "beta_equals") for about, fault in BETA.items()),
+    *(Mutant(f"{about}, by coverage", BEST_BIN, *fault, PRIORS, "beta_bounds") for about, fault in BETA.items()),
+    Mutant(
+        "beta: q̂ for its bound in the choice of ẑ",
+        BEST_BIN,
+        "return _highest_share(bins.rows, bins.n, delta) /",
+        "return bins.q /",
+        PRIORS,
+    ),
+    Mutant("beta: reliable from q̂ᵖ", BEST_BIN, ">= bins.q_pos / 2", ">= bins.q_pos / 4", PRIORS, "beta_equals"),
     Mutant("reliable: qᵖ for its square", BEST_BIN, "* q_pos**2 >=", "* q_pos >=", PRIORS),
     Mutant(
         "large loss: k not rounded",

@@ -155,7 +155,7 @@ def test_warm_up_epochs_are_not_kept(toy):
 
 
 def test_history_holds_the_priors_of_each_epoch(toy):
-    _, history = go(CRISP(warmup=2), toy, plan(epochs=4))
+    _, history = go(CRISP.as_published(warmup=2), toy, plan(epochs=4))
     assert [entry[0] is None for entry in history.prior] == [True, False, False, False]
     assert history.best_epoch == 3
     assert len(history.loss) == len(history.seconds) == 4
@@ -277,9 +277,33 @@ def test_checkpoint_is_refused_by_another_training(toy, tmp_path):
 def test_damaged_checkpoint_is_refused(toy, tmp_path, content):
     file = tmp_path / "checkpoint"
     file.write_bytes(content)
-    with pytest.raises(ValueError, match=r"must be a checkpoint of onepos; it can not be read\. Delete it"):
+    with pytest.raises(ValueError, match=r"must be a checkpoint of onepos; it can not be read or is damaged\. Delete"):
         go(AN(), toy, plan(), checkpoint=file)
     assert file.read_bytes() == content
+
+
+@pytest.mark.parametrize("place", [0.02, 0.3, 0.5, 0.9, 0.999])
+def test_one_flipped_bit_in_a_checkpoint_is_noticed(place, toy, tmp_path):
+    """torch reads such a file without a word, and the training would end in other weights."""
+    file = tmp_path / "checkpoint"
+    go(AN(), toy, plan(), checkpoint=file)
+    content = bytearray(file.read_bytes())
+    content[int(place * len(content))] ^= 4
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="must be a checkpoint of onepos; it can not be read or is damaged"):
+        go(AN(), toy, plan(), checkpoint=file)
+
+
+def test_a_checkpoint_stays_until_the_result_is_kept(toy, tmp_path):
+    """A second run finds the training finished, and makes no step."""
+    file, epochs = tmp_path / "checkpoint", []
+    first, _ = go(AN(), toy, plan(), checkpoint=file)
+    assert file.exists()
+    second, history = go(AN(), toy, plan(), checkpoint=file, on_epoch=lambda epoch, _: epochs.append(epoch))
+    assert epochs == []
+    assert history.best_epoch == plan().epochs - 1
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, second.state_dict()[name])
 
 
 def test_a_checkpoint_that_can_not_be_written_leaves_the_old_one(toy, tmp_path, monkeypatch):

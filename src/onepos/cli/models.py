@@ -278,7 +278,7 @@ def priors(
     if quiet and not as_json and out is None:
         raise ValueError("--quiet prints no table, so the result needs --out FILE or --json; add one of them.")
     given = {"cardinality": cardinality, "delta": delta, "tau": tau}
-    settings = {name: value for name, value in given.items() if value is not None}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     _refuse_unused(settings, estimator)
     rows = read_rows(data, row_options)
     observed = observe(rows, draw_options, seed, positives or "single")
@@ -311,7 +311,7 @@ def priors(
         _explain_priors(estimate, estimator)
 
 
-def _refuse_unused(settings: dict[str, float], estimator: Estimator) -> None:
+def _refuse_unused(settings: dict[str, Any], estimator: Estimator) -> None:
     """Before the training: an option that the estimator does not use."""
     is_bbe = estimator == Estimator.bbe
     unused, other = ({"cardinality"}, Estimator.bracket) if is_bbe else ({"delta", "tau"}, Estimator.bbe)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from onepos.priors.best_bin import best_bin_priors, check_parameters
+from onepos.priors.best_bin import BOUNDS, best_bin_priors, check_parameters
 from onepos.priors.bracket import bracket_priors, count_near_ties
 from onepos.priors.estimate import FloatArray, PriorEstimate
 from onepos.priors.thresholds import make_thresholds, match_thresholds
 from onepos.validation import suggest
 
 __all__ = [
+    "BOUNDS",
     "ESTIMATORS",
     "FloatArray",
     "PriorEstimate",
@@ -38,6 +39,7 @@ def estimate_priors(
     level: float | None = None,
     delta: float | None = None,
     tau: float | None = None,
+    bound: str | None = None,
 ) -> PriorEstimate:
     """Estimate P(label = 1) of every label from scores and one observed positive per row.
 
@@ -63,6 +65,24 @@ def estimate_priors(
     labels. `lower` never falls below n_j/n, which is certain for these rows. The guarantee is per label, not for all
     labels together.
 
+    **bound="beta"** is for labels with few observed positives. There the DKW deviation ε_nj is larger than any q̂, and
+    dividing it by q̂ᵖ favours the bin that holds all positives. "beta" takes exact bounds instead: Q of q from above,
+    P of qᵖ from below (the formulas: `onepos.priors.best_bin`), each for all thresholds at once. ẑ is where Q/P is
+    least, and π̂ is q̂/q̂ᵖ there. Under the two assumptions above, for any n_j ≥ 1 and with probability at least 1 − δ:
+
+    - π ≤ `upper` = Q(ẑ)/P(ẑ), cut at 1, for any scores whatever;
+    - π̂ ≤ Q(ẑ)/P(ẑ) ≤ Q(z)/P(z) for every z, the theorem's z* among them;
+    - `lower` ≤ π, again only where qⁿ(ẑ) ≈ 0.
+
+    Proof. (1) If k of n_j positives reach z, z is at most the k-th highest of their scores, and the probability of
+    reaching that one is Beta(k, n_j−k+1), or larger with ties: its δ/4n_j-quantile P is too high for some k with
+    probability at most δ/4. (2) If N of n rows reach z, z is above the (N+1)-th highest score, and the probability of
+    exceeding that one is Beta(N+1, n−N), or smaller with ties: Q likewise. (3) Otherwise Q(z)/P(z) ≥ q(z)/qᵖ(z) ≥ π
+    for all z, so also for ẑ, wherever the data put it. (The other ends of both bounds, for `lower`, cost another δ/2.)
+
+    The bound of q is not DKW either: ε_n = 0.027 for n = 4000 is ten times the prior of a rare label. What "beta"
+    can not mend are poor scores: see "Few observed positives" in docs/priors.md.
+
     **The interval of "bracket".** A gamma interval from three errors: that of the scale, which grows with the distance
     of the two bounds, that of a label's proportion, and the noise of counting n_j. The first two were measured on real
     data; there is no theorem. If the interval of the scale is wider than a factor of 5, `warning` says what to do.
@@ -78,7 +98,9 @@ def estimate_priors(
             they are among those of `scores`.
         level: For "bracket": coverage of the intervals, by default 0.9.
         delta: For "bbe": δ, the probability with which an interval may miss, by default 0.01.
-        tau: For "bbe": τ, weight of the confidence term in the choice of ẑ, by default 0.01.
+        tau: For "bbe": τ, weight of the confidence term in the choice of ẑ, by default 0.01; "beta" does not
+            have it.
+        bound: For "bbe": "dkw", the paper's and the default, or "beta".
 
     Example:
         >>> import numpy as np
@@ -87,24 +109,23 @@ def estimate_priors(
         array([0.33333333])
     """
     if estimator not in ESTIMATORS:
-        raise ValueError(_unknown(estimator))
+        raise ValueError(f"unknown estimator {estimator!r}; {suggest(estimator, ESTIMATORS)}")
     of_bracket = {"cardinality": cardinality, "labelled": labelled, "level": level}
-    of_bbe = {"delta": delta, "tau": tau}
-    _refuse_unused(estimator, of_bracket if estimator == "bbe" else of_bbe)
+    of_bbe = {"delta": delta, "tau": tau, "bound": bound}
     if estimator == "bracket":
+        _refuse_unused(of_bbe, "estimator='bracket'", "estimator='bbe'")
         return bracket_priors(scores, observed, cardinality, labelled, 0.9 if level is None else level)
-    return best_bin_priors(scores, observed, **{name: value for name, value in of_bbe.items() if value is not None})
+    _refuse_unused(of_bracket, "estimator='bbe'", "estimator='bracket'")
+    if bound == "beta":
+        _refuse_unused({"tau": tau}, "bound='beta'", "bound='dkw'")
+    given: dict[str, Any] = {name: value for name, value in of_bbe.items() if value is not None}
+    return best_bin_priors(scores, observed, **given)
 
 
-def _refuse_unused(estimator: str, arguments: dict[str, Any]) -> None:
+def _refuse_unused(arguments: dict[str, Any], chosen: str, other: str) -> None:
     for name, value in arguments.items():
         if value is not None:
-            other = "bracket" if estimator == "bbe" else "bbe"
             raise ValueError(
-                f"{name} must be left out with estimator={estimator!r}, which does not use it; it was given. "
-                f"Leave it out or pass estimator={other!r}."
+                f"{name} must be left out with {chosen}, which does not use it; it was given. "
+                f"Leave it out or pass {other}."
             )
-
-
-def _unknown(estimator: str) -> str:
-    return f"unknown estimator {estimator!r}; {suggest(estimator, ESTIMATORS)}"

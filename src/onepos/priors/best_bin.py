@@ -12,6 +12,13 @@ falls, so the minimum is always at the score of an observed positive: n candidat
 are one threshold. Only the order of the scores matters, so logits can be used like probabilities (better: they do not
 saturate into ties).
 
+bound="beta" replaces the two deviations by exact simultaneous bounds. With N = n·q̂(z) rows and k = n_j·q̂ᵖ(z) positives
+that reach z, and B(x; a, b) the x-quantile of the Beta distribution,
+
+    Q(z)  = B(1 − δ/4n; N+1, n−N)                    upper bound of q(z), 1 for N = n
+    P(z)  = B(δ/4n_j; k, n_j−k+1)                    lower bound of qᵖ(z)
+    ẑ     = argmin_z  Q(z)/P(z),   π̂_j = q̂(ẑ)/q̂ᵖ(ẑ) as before
+
 References:
     Can Class-Priors Help Single-Positive Multi-Label Learning? Eq. (2), Theorem 4.1 and Appendix A.1.
     Garg et al., Mixture Proportion Estimation and PU Learning: A Modern Approach, NeurIPS 2021 (best bin).
@@ -22,17 +29,21 @@ from __future__ import annotations
 import math
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import betainccinv, betaincinv
 
 from onepos.priors.estimate import FloatArray, IntArray, PriorEstimate
 from onepos.protocol import as_indicator
-from onepos.validation import check_finite
+from onepos.validation import check_finite, check_known
 
 if TYPE_CHECKING:
     import torch
+
+BOUNDS = ("dkw", "beta")
 
 # Columns sorted at a time. Reading a C-ordered matrix column by column touches every cache line c times, so
 # a block is transposed first; the extra memory stays at block/c of the matrix.
@@ -45,9 +56,12 @@ _LARGE = 1 << 20
 _SMALL = 1 << 20
 
 
-def best_bin_priors(scores: Any, observed: Any, delta: float = 0.01, tau: float = 0.01) -> PriorEstimate:
+def best_bin_priors(
+    scores: Any, observed: Any, delta: float = 0.01, tau: float = 0.01, bound: str = "dkw"
+) -> PriorEstimate:
     """Estimate priors by Eq. (2); `estimate_priors` describes the arguments and the interval."""
     check_parameters(delta, tau)
+    check_known([bound], BOUNDS, "unknown bound")
     values = read_scores(scores)
     n, c = values.shape
     rows, labels = find_positives(observed, (n, c))
@@ -55,22 +69,18 @@ def best_bin_priors(scores: Any, observed: Any, delta: float = 0.01, tau: float 
         _count_numpy(values, rows, labels) if isinstance(values, np.ndarray) else _count_torch(values, rows, labels)
     )
     n_positive = np.bincount(labels, minlength=c).astype(np.int64)
-    chosen, in_bin = _best_bin(at_least, labels, n, n_positive, delta, tau)
+    bins = _make_bins(at_least, labels, n, n_positive)
+    objective = _objective_dkw(bins, delta, tau) if bound == "dkw" else _objective_beta(bins, delta)
+    best = bins.take(_find_minima(objective, bins.label))
 
     known = n_positive > 0
     prior, lower, upper, n_effective, threshold = (np.full(c, np.nan) for _ in range(5))
-    q, q_pos = at_least[chosen] / n, in_bin / n_positive[known]
-    eps, eps_pos = _deviation(delta, n), _deviation(delta, n_positive[known])
-    prior[known] = q / q_pos
-    lower[known] = np.maximum((q - eps) / (q_pos + eps_pos), n_positive[known] / n)
-    least = np.maximum(q_pos - eps_pos, 0)
-    upper[known] = np.minimum(np.divide(q + eps, least, out=np.ones_like(q), where=least > 0), 1)
-    n_effective[known] = in_bin
-    threshold[known] = _pick(values, rows[chosen], labels[chosen])
     reliable = np.zeros(c, bool)
-    # Deviation: Theorem 4.1 prints n_j ≥ 2·ln(4/δ)/qᵖ(z*), its proof needs and uses qᵖ(z*)²; the proof is followed,
-    # with the unknown qᵖ(z*) replaced by q̂ᵖ(ẑ).
-    reliable[known] = n_positive[known] * q_pos**2 >= 2 * math.log(4 / delta)
+    prior[known] = best.q / best.q_pos
+    low, high, reliable[known] = (_interval_dkw if bound == "dkw" else _interval_beta)(best, delta)
+    lower[known], upper[known] = np.maximum(low, best.n_positive / n), np.minimum(high, 1)
+    n_effective[known] = best.positives
+    threshold[known] = _pick(values, rows[best.which], labels[best.which])
     total = float(np.nansum(prior))
     return PriorEstimate(prior, lower, upper, n_positive, reliable, n_effective, threshold, cardinality=total)
 
@@ -179,28 +189,116 @@ def _count_torch(scores: torch.Tensor, rows: IntArray, labels: IntArray) -> IntA
     return at_least
 
 
-def _best_bin(
-    at_least: IntArray, labels: IntArray, n: int, n_positive: IntArray, delta: float, tau: float
-) -> tuple[IntArray, IntArray]:
-    """For each observed label: which positive's score is ẑ, and how many positives reach it. Eq. (2)."""
-    if len(labels) == 0:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
+@dataclass(frozen=True)
+class _Bins:
+    """Candidate bins, label by label, from the narrowest to the widest; one entry per bin.
+
+    Attributes:
+        which: Index of the positive whose score is the threshold.
+        label: Its label.
+        rows: Rows in the bin, N.
+        positives: Observed positives in the bin, k.
+        n_positive: Observed positives of the label, n_j.
+        n: Number of rows.
+    """
+
+    which: IntArray
+    label: IntArray
+    rows: IntArray
+    positives: IntArray
+    n_positive: IntArray
+    n: int
+
+    @property
+    def q(self) -> FloatArray:
+        return self.rows / self.n
+
+    @property
+    def q_pos(self) -> FloatArray:
+        return self.positives / self.n_positive
+
+    def take(self, chosen: Any) -> _Bins:
+        """Some of the bins."""
+        return _Bins(
+            self.which[chosen],
+            self.label[chosen],
+            self.rows[chosen],
+            self.positives[chosen],
+            self.n_positive[chosen],
+            self.n,
+        )
+
+
+def _make_bins(at_least: IntArray, labels: IntArray, n: int, n_positive: IntArray) -> _Bins:
+    """One bin for every score of a positive."""
     order = np.argsort(labels * (n + 1) + at_least, kind="stable")  # by label, then by count; faster than lexsort
     label, reached = labels[order], at_least[order]
     first = np.cumsum(n_positive) - n_positive
-    reached_positive = np.arange(len(order)) - first[label] + 1
+    bins = _Bins(order, label, reached, np.arange(len(order)) - first[label] + 1, n_positive[label], n)
     # Of tied scores only the last counts: it has all of its equals behind it.
-    last_of_tie = np.append((label[1:] != label[:-1]) | (reached[1:] != reached[:-1]), True)
-    order, label, reached, reached_positive = (a[last_of_tie] for a in (order, label, reached, reached_positive))
+    return bins.take(_is_last(label) | _is_last(reached))
 
-    q, q_pos = reached / n, reached_positive / n_positive[label]
-    slack = _deviation(delta, n) + _deviation(delta, n_positive[label])
-    bound = q / q_pos + (1 + tau) / q_pos * slack
-    starts = np.flatnonzero(np.append(True, label[1:] != label[:-1]))
-    smallest = np.repeat(np.minimum.reduceat(bound, starts), np.diff(np.append(starts, len(bound))))
-    hits = np.flatnonzero(bound == smallest)
-    best = hits[np.searchsorted(hits, starts)]  # the first, that is the highest threshold
-    return order[best], reached_positive[best]
+
+def _is_last(values: IntArray) -> npt.NDArray[np.bool_]:
+    """Whether another value follows, or none."""
+    last: npt.NDArray[np.bool_] = np.diff(values, append=-1) != 0
+    return last
+
+
+def _find_minima(objective: FloatArray, label: IntArray) -> IntArray:
+    """Index of the least entry of each label; of equal ones the first, that is the highest threshold."""
+    if len(label) == 0:
+        return np.empty(0, np.int64)
+    starts = np.flatnonzero(np.diff(label, prepend=-1))
+    smallest = np.repeat(np.minimum.reduceat(objective, starts), np.diff(np.append(starts, len(objective))))
+    hits = np.flatnonzero(objective == smallest)
+    return hits[np.searchsorted(hits, starts)]
+
+
+def _objective_dkw(bins: _Bins, delta: float, tau: float) -> FloatArray:
+    """What ẑ minimises in Eq. (2)."""
+    slack = _deviation(delta, bins.n) + _deviation(delta, bins.n_positive)
+    objective: FloatArray = bins.q / bins.q_pos + (1 + tau) / bins.q_pos * slack
+    return objective
+
+
+def _interval_dkw(bins: _Bins, delta: float) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+    """Both ends of the interval of π, and whether the condition of the theorem is met."""
+    q, q_pos, eps, eps_pos = bins.q, bins.q_pos, _deviation(delta, bins.n), _deviation(delta, bins.n_positive)
+    least = np.maximum(q_pos - eps_pos, 0)
+    upper = np.divide(q + eps, least, out=np.ones_like(q), where=least > 0)
+    # Deviation: Theorem 4.1 prints n_j ≥ 2·ln(4/δ)/qᵖ(z*), its proof needs and uses qᵖ(z*)²; the proof is followed,
+    # with the unknown qᵖ(z*) replaced by q̂ᵖ(ẑ). It says that q̂ᵖ − ε_nj is at least q̂ᵖ/2.
+    reliable = bins.n_positive * q_pos**2 >= 2 * math.log(4 / delta)
+    return (q - eps) / (q_pos + eps_pos), upper, reliable
+
+
+def _objective_beta(bins: _Bins, delta: float) -> FloatArray:
+    """Q/P, the upper end of the interval in every bin."""
+    return _highest_share(bins.rows, bins.n, delta) / _lowest_share(bins.positives, bins.n_positive, delta)
+
+
+def _interval_beta(bins: _Bins, delta: float) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+    """The same from the exact bounds; the condition says as there that the lower bound of qᵖ is at least q̂ᵖ/2."""
+    most = _highest_share(bins.positives, bins.n_positive, delta)
+    lower: FloatArray = _lowest_share(bins.rows, bins.n, delta) / most
+    reliable = _lowest_share(bins.positives, bins.n_positive, delta) >= bins.q_pos / 2
+    return lower, _objective_beta(bins, delta), reliable
+
+
+def _lowest_share(count: IntArray, total: Any, delta: float) -> FloatArray:
+    """Lower bound of P(score ≥ z), for all z at once, where `count` ≥ 1 of `total` draws reach z; misses: δ/4.
+
+    z is at most the count-th highest draw, and the probability of reaching that draw is Beta distributed (ties make it
+    larger). The union over the `total` draws gives each the level δ/(4·total).
+    """
+    return betaincinv(count, total - count + 1, delta / 4 / total).astype(np.float64)
+
+
+def _highest_share(count: IntArray, total: Any, delta: float) -> FloatArray:
+    """Upper bound of the same: z is above the (count+1)-th highest draw, if there is one."""
+    below = np.maximum(total - count, 1)
+    return np.where(count < total, betainccinv(count + 1, below, delta / 4 / total), 1.0).astype(np.float64)
 
 
 def _deviation(delta: float, count: Any) -> Any:

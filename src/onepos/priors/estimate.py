@@ -20,8 +20,9 @@ class PriorEstimate:
         lower: Lower end of the interval, see the estimator; NaN for a label nobody observed.
         upper: Upper end of the interval.
         n_positive: Observed positives n_j.
-        reliable: "bbe": n_j meets the condition of the theorem, n_j ≥ 2·ln(4/δ) / q̂ᵖ(ẑ)². "bracket": the interval stays
-            within half and double the estimate.
+        reliable: "bbe": n_j meets the condition of the theorem, n_j ≥ 2·ln(4/δ) / q̂ᵖ(ẑ)²; that is, the lower
+            bound of qᵖ(ẑ) is at least half of q̂ᵖ(ẑ), which is the condition with bound="beta" too. "bracket": the
+            interval stays within half and double the estimate.
         n_effective: Positives the estimate rests on. "bbe": those in the bin, n_j·q̂ᵖ(ẑ). "bracket": the number of
             positives whose count alone would give an interval as wide.
         threshold: "bbe": the score ẑ that bounds the bin from below. "bracket": NaN.
