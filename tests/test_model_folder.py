@@ -4,6 +4,8 @@ import copy
 import hashlib
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -232,3 +234,39 @@ def test_a_failed_save_leaves_the_old_model(fitted, tmp_path, monkeypatch):
     for path in (tmp_path / "copy").iterdir():
         assert (tmp_path / "model" / path.name).read_bytes() == path.read_bytes()
     assert len(list((tmp_path / "model").iterdir())) == 2
+
+
+@pytest.mark.parametrize("n_moved", [0, 1, 2])
+def test_killed_while_a_new_model_takes_the_place_of_the_old(n_moved, fitted, toy, tmp_path, monkeypatch):
+    """Whatever file was moved last, the folder holds one whole model."""
+    old, X = fitted
+    new = SinglePositiveClassifier("an", epochs=1, random_state=7).fit(toy[0], toy[2])
+    old.save(tmp_path / "model")
+    real, moved = Path.replace, []
+
+    def replace(path, target):
+        if path.suffix == ".next":
+            if len(moved) == n_moved:
+                raise KeyboardInterrupt
+            moved.append(path)
+        return real(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", replace)
+        try:
+            new.save(tmp_path / "model")
+        except KeyboardInterrupt:
+            assert n_moved < 2
+    expected = old if n_moved == 0 else new
+    found = SinglePositiveClassifier.load(tmp_path / "model").predict_proba(X)
+    np.testing.assert_array_equal(found, expected.predict_proba(X))
+    new.save(tmp_path / "model")
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["model.json", "model.safetensors"]
+
+
+def test_simultaneous_saves_leave_one_whole_model(fitted, toy, tmp_path):
+    models = [fitted[0], SinglePositiveClassifier("an", epochs=1, random_state=7).fit(toy[0], toy[2])]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda k: models[k % 2].save(tmp_path / "model"), range(24)))
+    found = SinglePositiveClassifier.load(tmp_path / "model").predict_proba(fitted[1])
+    assert any(np.array_equal(found, model.predict_proba(fitted[1])) for model in models)

@@ -114,8 +114,8 @@ def _printed_table(scores: dict[str, Scores], methods: Sequence[str]) -> Table:
         rows.append([Cell(_describe(method)), *map(Cell, texts), Cell(f"{sum(reached.values())} of {len(reached)}")])
     about = (
         "How many of the paper's numbers for CRISP (ranking loss, average precision, coverage, Hamming loss, "
-        "one-error) a reading reaches under the fair protocol: its mean is better than the printed one, or within two standard "
-        f"deviations of it. {MISSING}: not run. The paper's protocol differs; see reproduction.md."
+        "one-error) a reading reaches under the fair protocol: its mean is better than the printed one, or within "
+        f"two standard deviations of it. {MISSING}: not run. The paper's protocol differs; see reproduction.md."
     )
     return Table("printed", "Printed numbers reached", ["Reading", *datasets, "all"], rows, about)
 

@@ -19,8 +19,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.part")
+    handle = temporary.open("xb")
     try:
-        with temporary.open("xb") as handle:
+        with handle:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
