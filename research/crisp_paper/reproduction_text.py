@@ -134,10 +134,13 @@ def about_impossible(evidence: Evidence, verdicts: Verdicts, close: Verdicts) ->
     everything = [each for mine in verdicts.values() for each in mine]
     texts = [_impossible(each) for each in everything if each.kind == IMPOSSIBLE]
     lost = {method: _of_kind(mine, NOT_REACHED) for method, mine in verdicts.items()}
-    for method, cells in lost.items():
-        wide = [cell for cell in _of_kind(close[method], NOT_REACHED) if cell not in cells]
-        texts += [f"**Not reached with true priors, {TITLES[method]}**: {_listed(cells)}."] if cells else []
-        texts += [f"**Only wide, and no closer with true priors, {TITLES[method]}**: {_listed(wide)}."] if wide else []
+    wide = {
+        method: [cell for cell in _of_kind(mine, NOT_REACHED) if cell not in lost[method]]
+        for method, mine in close.items()
+    }
+    for words, found in (("Not reached with true priors", lost), ("Only wide, and no closer with true priors", wide)):
+        listed = [f"{TITLES[method]} on {_listed(cells)}" for method, cells in found.items() if cells]
+        texts += [f"**{words}**: {'. '.join(listed)}."] if listed else []
     both = [cell for mine in close.values() for cell in _of_kind(mine, NOT_REACHED)]
     texts += [_with_full_labels(evidence, both)] if both else []
     tests = [fault for fault in find_faults() if fault.dataset is None]

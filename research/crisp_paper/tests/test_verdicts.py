@@ -183,7 +183,7 @@ def test_the_tables_and_the_page():
 def test_the_page_lists_what_true_priors_do_not_reach():
     text = render_markdown(make_reproduction(make_whole({"crisp": -0.5, "crisp-true": -0.4, "crisp-squared": 0.0})))
     metrics = "ranking loss, average precision, coverage, hamming loss, one-error"
-    assert f"**Not reached with true priors, CRISP**: image ({metrics})." in text
+    assert f"**Not reached with true priors**: CRISP on image ({metrics})." in text
     # The oracle has 0.5 everywhere; that is within two printed standard deviations of CRISP-val's one-error.
     assert "Training on all labels in the fair protocol gets 1 of these 10" in text
     assert f"The squared loss: image ({metrics})." in text
