@@ -34,7 +34,7 @@ _CHANGES = {
 }
 
 _CONTROL = "the same at the bridges’ points"
-_OTHER_SPLIT = "another split"
+OTHER_SPLIT = "another split"
 _UNCLEAR = "none is clear"
 
 Scores = Mapping[str, Mapping[str, FloatArray]]
@@ -75,11 +75,13 @@ class Evidence:
         published: The published protocol.
         fair: The fair one, which changes everything at once.
         bridges: What changes one thing each.
+        readings: Readings of CRISP under the fair protocol; None where they were not run.
     """
 
     published: StudyResults
     fair: StudyResults
     bridges: tuple[Bridge, ...]
+    readings: StudyResults | None = None
 
     @cached_property
     def datasets(self) -> tuple[str, ...]:
@@ -108,6 +110,11 @@ class Evidence:
         """Change → what it gives; last the fair protocol by its name."""
         bridges = {bridge.change: measure(bridge.results) for bridge in self.bridges}
         return {**bridges, self.fair.study.name: measure(self.fair)}
+
+    @cached_property
+    def read(self) -> Mapping[Key, Summary]:
+        """What the readings give."""
+        return measure(self.readings) if self.readings else {}
 
 
 def build_bridge(published: StudyResults, results: StudyResults) -> Bridge:
@@ -205,7 +212,7 @@ def account_table(evidence: Evidence, part: str) -> Table:
     rows = []
     for value in (*(evidence.datasets if part == "dataset" else evidence.methods), "all"):
         mine = [cell for cell in lost if value in (getattr(cell, part), "all")]
-        found = [_explanations(evidence, cell) for cell in mine]
+        found = [explanations(evidence, cell) for cell in mine]
         texts = [
             str(sum(name in names for names in found)) if _was_run(evidence, name, mine) else MISSING
             for name in _accounts(evidence)
@@ -215,7 +222,7 @@ def account_table(evidence: Evidence, part: str) -> Table:
     word = {"dataset": "Data set", "method": "Method"}[part]
     about = (
         f"Numbers that {evidence.published.study.name} does not reproduce, and how many of them would be: with one "
-        f"thing changed, or with {_OTHER_SPLIT}: the paper’s is not published, and ours differs from the printed "
+        f"thing changed, or with {OTHER_SPLIT}: the paper’s is not published, and ours differs from the printed "
         f"number by no more than two standard deviations of {evidence.fair.study.name}, whose trials have splits of "
         "their own. A change counts where the number is not reproduced without it at the same points of the grid. "
         "Several can hold for one number. –: not run, or nothing to account for."
@@ -329,11 +336,11 @@ def _mean_text(values: Sequence[float]) -> str:
 
 
 def _accounts(evidence: Evidence) -> list[str]:
-    return [_OTHER_SPLIT, *evidence.changed]
+    return [OTHER_SPLIT, *evidence.changed]
 
 
 def _was_run(evidence: Evidence, name: str, cells: Sequence[Printed]) -> bool:
-    side = evidence.changed[evidence.fair.study.name if name == _OTHER_SPLIT else name]
+    side = evidence.changed[evidence.fair.study.name if name == OTHER_SPLIT else name]
     return any(cell.key in side for cell in cells)
 
 
@@ -342,7 +349,7 @@ def _baseline(evidence: Evidence, name: str) -> Mapping[Key, Summary]:
     return evidence.ours if name == evidence.fair.study.name else evidence.control
 
 
-def _explanations(evidence: Evidence, cell: Printed) -> list[str]:
+def explanations(evidence: Evidence, cell: Printed) -> list[str]:
     """Of a number that is not reproduced: which of `_accounts` hold."""
     found = []
     for name, side in evidence.changed.items():
@@ -353,7 +360,18 @@ def _explanations(evidence: Evidence, cell: Printed) -> list[str]:
     if fair is None or fair.n < 2 or evidence.fair.study.split != "new":
         return found
     gap = abs(evidence.ours[cell.key].mean - cell.value.mean)
-    return [_OTHER_SPLIT, *found] if gap <= 2 * fair.std + ROUNDING else found
+    return [OTHER_SPLIT, *found] if gap <= 2 * fair.std + ROUNDING else found
+
+
+def remaining_gaps(evidence: Evidence, cell: Printed) -> dict[str, float]:
+    """Changes that come nearer to a printed number than without them → by how much they still miss it."""
+    found = {}
+    for name, side in evidence.changed.items():
+        before = _baseline(evidence, name).get(cell.key)
+        if before and cell.key in side:
+            gap, left = (each.mean - cell.value.mean for each in (before, side[cell.key]))
+            found |= {name: left} if abs(left) < abs(gap) - ROUNDING else {}
+    return found
 
 
 def _reason(evidence: Evidence, cell: Printed) -> str:
@@ -364,16 +382,13 @@ def _reason(evidence: Evidence, cell: Printed) -> str:
     verdict = judge(cell, ours)
     if verdict == "reproduced":
         return verdict + doubt
-    found = _explanations(evidence, cell)
+    found = explanations(evidence, cell)
     if found:
         return f"{verdict}; {', '.join(found)}{doubt}"
-    left = {name: side[cell.key].mean - cell.value.mean for name, side in evidence.changed.items() if cell.key in side}
-    if not left:
+    if not any(cell.key in side for side in evidence.changed.values()):
         return f"{verdict}; no change was run{doubt}"
-    starts = {name: _baseline(evidence, name) for name in left}
-    gaps = {name: before[cell.key].mean - cell.value.mean for name, before in starts.items() if cell.key in before}
-    nearer = [name for name in left if name in gaps and abs(left[name]) < abs(gaps[name]) - ROUNDING]
-    if not nearer:
+    left = remaining_gaps(evidence, cell)
+    if not left:
         return f"{verdict}; no change comes nearer{doubt}"
-    nearest = min(nearer, key=lambda name: abs(left[name]))
+    nearest = min(left, key=lambda name: abs(left[name]))
     return f"{verdict}; nearest with {nearest} ({signed(left[nearest])}){doubt}"

@@ -4,9 +4,9 @@
     python -m crisp_paper.pages research/results --check    # list how they differ from what the runs give
     python -m crisp_paper.pages research/results --html out # write them as HTML, with their charts, elsewhere
 
-Per study a report.md, with the paper's figures and numbers in sections of their own; reproduction.md; images.md;
-crisp-readings.md; and consistency/report.md. `onepos bench report` makes the page of a study without the sections
-about the paper.
+Per study a report.md, with the paper's figures and numbers in sections of their own; reproduction.md and
+reproduction-cells.md; images.md; crisp-readings.md; and consistency/report.md. `onepos bench report` makes the page of a
+study without the sections about the paper.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ from typing import NamedTuple
 
 from crisp_paper import consistency_page, image_results, readings_page, reproduction
 from crisp_paper.printed_tables import paper_sections
+from crisp_paper.reproduction_cells import make_cells
+from crisp_paper.reproduction_text import CELLS
 from onepos.bench.results import StudyResults, read_results
 from onepos.files import write_atomically
 from onepos.report.page import Page, render_html, render_markdown
 from onepos.report.study_page import make_page
+
+SHORT = "reproduction.md"
+"""The page whose paragraphs hold numbers of their own, and are compared too."""
 
 _NUMBER = re.compile(r"(?<![\w.])[−+-]?\d+(?:\.\d+)?(?![\w.])(?: %)?")
 
@@ -47,7 +52,8 @@ def make_pages(results: Path) -> Iterator[tuple[Path, Page]]:
     for packed in sorted(set(results.glob("*/runs.jsonl.gz")).difference(of_readings)):
         yield packed.with_name("report.md"), study_page(read_results(packed))
     evidence = reproduction.read_evidence(*reproduction.find_sources(results))
-    yield results / "reproduction.md", reproduction.make_reproduction(evidence)
+    yield results / SHORT, reproduction.make_reproduction(evidence)
+    yield results / CELLS, make_cells(evidence)
     images = [read_results(path) for path in image_results.find_sources(results)]
     yield results / "images.md", image_results.make_image_results(images)
     if of_readings:
@@ -62,7 +68,7 @@ def study_page(results: StudyResults) -> Page:
     return make_page(results, extra=paper_sections(results))
 
 
-def find_differences(committed: str, rebuilt: Page | str) -> list[str]:
+def find_differences(committed: str, rebuilt: Page | str, *, with_text: bool = False) -> list[str]:
     """Where the tables of a rebuilt page differ from those of a committed one; further tables there do not matter.
 
     Texts must be equal but for their numbers; numbers may differ by a rounding of the last printed digit.
@@ -70,10 +76,12 @@ def find_differences(committed: str, rebuilt: Page | str) -> list[str]:
     Args:
         committed: Markdown.
         rebuilt: A page, or its Markdown.
+        with_text: Whether the paragraphs are compared too.
     """
+    made = rebuilt if isinstance(rebuilt, str) else render_markdown(rebuilt)
     kept = read_tables(committed)
-    found = []
-    for title, table in read_tables(rebuilt if isinstance(rebuilt, str) else render_markdown(rebuilt)).items():
+    found = list(_text_differences(committed, made)) if with_text else []
+    for title, table in read_tables(made).items():
         if title not in kept:
             found.append(f"{title}: is missing")
         else:
@@ -99,6 +107,13 @@ def read_tables(markdown: str) -> dict[str, MarkdownTable]:
             lines.setdefault(name, []).append(cells)
         in_table = line.startswith("|")
     return {name: MarkdownTable(rows[0], rows[1:]) for name, rows in lines.items()}
+
+
+def _text_differences(kept: str, made: str) -> Iterator[str]:
+    old, new = ([line for line in text.splitlines() if line and line[0] != "|"] for text in (kept, made))
+    for ours, theirs in zip_longest(old, new, fillvalue=""):
+        if not is_same(ours, theirs):
+            yield f"text: was {ours!r}, is {theirs!r}"
 
 
 def _numbered(heading: str) -> Iterator[str]:
@@ -150,7 +165,8 @@ def main() -> None:
     for path, page in make_pages(options.results):
         if options.check:
             committed = path.read_text(encoding="utf-8") if path.is_file() else ""
-            differences += [f"{path}: {each}" for each in find_differences(committed, page)]
+            found = find_differences(committed, page, with_text=path.name == SHORT)
+            differences += [f"{path}: {each}" for each in found]
         elif options.html:
             target = (options.html / path.relative_to(options.results)).with_suffix(".html")
             target.parent.mkdir(parents=True, exist_ok=True)

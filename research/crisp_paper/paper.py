@@ -148,10 +148,11 @@ def find_faults() -> tuple[Fault, ...]:
     - Each printed p-value is compared with the test repeated from the printed means. Where means are equal as printed,
       the fourth digit, which is not printed, may have made the difference.
     """
-    return (*_impossible_coverage(), *_odd_spreads(), *_tests_that_do_not_follow())
+    return (*find_impossible(), *_odd_spreads(), *_tests_that_do_not_follow())
 
 
-def _impossible_coverage() -> Iterator[Fault]:
+def find_impossible() -> Iterator[Fault]:
+    """Numbers that contradict another one of the same row: the first rule of `find_faults`."""
     for table, dataset, method, cell in _numbers():
         loss = paper_value("ranking_loss", dataset, method)
         if table.metric != "coverage" or loss is None:

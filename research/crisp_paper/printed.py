@@ -5,21 +5,36 @@ A number is found by its metric, data set and method.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from crisp_paper.paper import ROUNDING, PaperCell, find_faults, paper_datasets, paper_tables, paper_value
+from crisp_paper.paper import (
+    ROUNDING,
+    PaperCell,
+    find_faults,
+    find_impossible,
+    paper_datasets,
+    paper_tables,
+    paper_value,
+)
 from onepos.bench.results import StudyResults
 from onepos.bench.statistics import Summary, summarise
+from onepos.bench.study import Run
+from onepos.datasets import DATASETS
 from onepos.metrics import METRICS
 from onepos.report.tables import mean_and_std
 
 Key = tuple[str, str, str]
 
 VERDICTS = ("reproduced", "better", "worse")
+NOT_COMPARABLE = "not comparable"
+
+# Our name for the paper's text followed word by word; the paper calls it CRISP.
+_WORD_BY_WORD = "crisp-as-published"
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,7 @@ class Printed:
         method: Its method.
         value: Mean and standard deviation.
         doubt: Why it can not be right, or is in doubt; "" for no reason.
+        is_impossible: Whether it contradicts another printed number.
     """
 
     metric: str
@@ -39,6 +55,7 @@ class Printed:
     method: str
     value: PaperCell
     doubt: str
+    is_impossible: bool = False
 
     @property
     def key(self) -> Key:
@@ -55,6 +72,7 @@ class Printed:
 def printed_cells() -> tuple[Printed, ...]:
     """All of them, in the order printed: by table, method and data set."""
     doubts = {(fault.metric, fault.dataset, fault.method): fault.reason for fault in find_faults()}
+    impossible = {(fault.metric, fault.dataset, fault.method) for fault in find_impossible()}
     tabular = {name for name, facts in paper_datasets().items() if "domain" in facts}
     cells = []
     for table in paper_tables():
@@ -63,7 +81,7 @@ def printed_cells() -> tuple[Printed, ...]:
                 value = printed_value(table.metric, dataset, method) if dataset in tabular else None
                 if value is not None:
                     key = (table.metric, dataset, method)
-                    cells.append(Printed(*key, value, doubts.get(key, "")))
+                    cells.append(Printed(*key, value, doubts.get(key, ""), key in impossible))
     return tuple(cells)
 
 
@@ -97,6 +115,40 @@ def judge(cell: Printed, ours: Summary) -> str:
     if abs(ours.mean - cell.value.mean) <= 2 * spread + ROUNDING:
         return "reproduced"
     return "better" if cell.sign * (ours.mean - cell.value.mean) > 0 else "worse"
+
+
+def is_below(cell: Printed, mean: float) -> bool:
+    """Whether a mean is worse than the printed one by more than rounding."""
+    return cell.sign * (mean - cell.value.mean) < -ROUNDING
+
+
+def has_features(dataset: str) -> bool:
+    """Whether the features that the paper used can be had."""
+    return all(file.url for file in DATASETS[dataset].files)
+
+
+def as_printed(results: StudyResults) -> StudyResults:
+    """The same results, in which the paper's text followed word by word has the paper's name: crisp.
+
+    Where a study has both, our default reading of CRISP is left out.
+    """
+    study = results.study
+    if _WORD_BY_WORD not in study.methods:
+        return results
+    methods = tuple(name for name in study.methods if name != "crisp")
+    renamed = {run.key(): _rename(run) for run in results.runs if run.method in methods}
+    return dataclasses.replace(
+        results,
+        study=dataclasses.replace(study, methods=tuple("crisp" if name == _WORD_BY_WORD else name for name in methods)),
+        runs=tuple(renamed.values()),
+        finished=tuple((renamed[run.key()], result) for run, result in results.finished if run.key() in renamed),
+        states={run.key(): results.states[old] for old, run in renamed.items()},
+        reasons={run.key(): results.reasons[old] for old, run in renamed.items() if old in results.reasons},
+    )
+
+
+def _rename(run: Run) -> Run:
+    return dataclasses.replace(run, method="crisp") if run.method == _WORD_BY_WORD else run
 
 
 def printed_text(cell: Printed) -> str:

@@ -1,250 +1,105 @@
-"""Can the paper's tabular numbers be reproduced? One page with a verdict for every cell, and the cause, from results.
+"""Can the paper's tabular numbers be reproduced? A short page, and one with all tables, from the results of studies.
 
-    write_reproduction(*find_sources(Path("research/results")), "reproduction.md")
+    write_reproduction(*find_sources(Path("research/results")), out="reproduction.md")
 
-Read are as-published, fair (with any seed) and every bridge-* in the folder of the results: NAME/runs.jsonl.gz.
+Read are as-published, fair (with any seed), every bridge-* and crisp-readings in the folder of the results:
+NAME/runs.jsonl.gz.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
-from crisp_paper.bridges import (
-    Evidence,
-    account_table,
-    build_bridge,
-    effect_tables,
-    reason_table,
-    verdict_table,
-)
-from crisp_paper.paper import find_faults
-from crisp_paper.printed import VERDICTS, Key, Printed, judge, printed_cells
-from crisp_paper.printed_tables import NOT_RUN, cell_table
-from crisp_paper.shortfall import reach_table, shortfall_table
-from onepos.bench.results import StudyResults, read_results
-from onepos.bench.statistics import Summary
-from onepos.datasets import DATASETS
+from crisp_paper import reproduction_text as text
+from crisp_paper.bridges import Evidence, build_bridge
+from crisp_paper.causes import cause_table
+from crisp_paper.printed import as_printed
+from crisp_paper.reading_tables import kind_table, number_table, reading_table
+from crisp_paper.readings import readings_as_methods
+from crisp_paper.reproduction_cells import make_cells
+from crisp_paper.verdicts import CLOSE, find_verdicts
+from onepos.bench.results import read_results
 from onepos.files import write_atomically
-from onepos.metrics import METRICS
-from onepos.report.page import Page, make_section, render_html, render_markdown
-from onepos.report.tables import MISSING, Cell, Table, csv_table, percent
+from onepos.report.page import Page, Section, render_html, render_markdown
 
 Source = str | os.PathLike[str]
 
-NOT_COMPARABLE = "not comparable"
 
-# The metrics by which the changes are measured: one within rows that rises, one that falls.
-_MEASURED_BY = ("average_precision", "ranking_loss")
-
-
-def write_reproduction(published: Source, fair: Source, bridges: Iterable[Source], out: Source) -> list[Path]:
-    """Write the page from the results of its studies; they may be unfinished; the page then states it.
+def write_reproduction(
+    published: Source, fair: Source, bridges: Iterable[Source], readings: Source | None = None, *, out: Source
+) -> list[Path]:
+    """Write both pages from the results of the studies; they may be unfinished; the pages then state it.
 
     Args:
         published: Results of the published protocol: a folder, or a file of `onepos bench pack`.
         fair: Those of the fair one.
         bridges: Those of studies that differ from the published one in one thing each.
-        out: The Markdown file; the same as HTML, with every cell as CSV within, is written beside it.
+        readings: Those of the readings of CRISP.
+        out: The Markdown file of the short page. The page with all tables is written beside it, and both as HTML.
 
     Returns:
-        The two files.
+        The four files.
     """
-    report = make_reproduction(read_evidence(published, fair, bridges))
+    evidence = read_evidence(published, fair, bridges, readings)
     path = Path(out)
     path.parent.mkdir(parents=True, exist_ok=True)
-    texts = {path: render_markdown(report), path.with_suffix(".html"): render_html(report)}
-    return [write_atomically(file, text) for file, text in texts.items()]
+    texts = {}
+    for file, page in ((path, make_reproduction(evidence)), (path.with_name(text.CELLS), make_cells(evidence))):
+        texts |= {file: render_markdown(page), file.with_suffix(".html"): render_html(page)}
+    return [write_atomically(file, content) for file, content in texts.items()]
 
 
-def read_evidence(published: Source, fair: Source, bridges: Iterable[Source]) -> Evidence:
-    """The results that the page is made of; arguments as for `write_reproduction`."""
-    base = read_results(published)
-    return Evidence(base, read_results(fair), tuple(build_bridge(base, read_results(each)) for each in bridges))
-
-
-def make_reproduction(evidence: Evidence) -> Page:
-    """The page."""
-    status = {cell.key: _status(evidence, cell) for cell in printed_cells()}
-    metrics = list(dict.fromkeys(cell.metric for cell in printed_cells()))
-    effects = [effect_tables(evidence, metric) for metric in _MEASURED_BY]
-    others = {evidence.published.study.name: evidence.ours}
-    others |= {name: side for name, side in evidence.changed.items() if name != evidence.fair.study.name}
-    sections = [
-        make_section("counts", "In short", *(_count_table(status, part) for part in range(3))),
-        make_section("doubts", "Printed numbers in doubt", _doubt_table()),
-        make_section(
-            "cells",
-            "Cell by cell",
-            *(cell_table(evidence.published, evidence.ours, status, metric) for metric in metrics),
-        ),
-        make_section(
-            "changes",
-            "Why: one change at a time",
-            *(overview for overview, *_ in effects),
-            folded=(table for tables in zip(*(rest for _, *rest in effects), strict=True) for table in tables),
-        ),
-        make_section(
-            "accounts",
-            "Why: what accounts for the numbers that are not reproduced",
-            verdict_table(evidence),
-            account_table(evidence, "dataset"),
-            account_table(evidence, "method"),
-            folded=(reason_table(evidence, dataset) for dataset in evidence.datasets),
-        ),
-        make_section("reach", "", reach_table(evidence.fair), shortfall_table(evidence.fair, others)),
-        make_section("runs", "What was run", _run_table(evidence)),
-    ]
-    return Page(
-        title="Can the paper’s tables be reproduced?",
-        lead=_lead(evidence, status),
-        alert=_alert(evidence),
-        tiles=_tiles(status),
-        sections=[section for section in sections if section.tables],
-        downloads={"cells.csv": _cells_csv(evidence, status)},
-    )
-
-
-def _status(evidence: Evidence, cell: Printed) -> str:
-    """A verdict, or why there is none."""
-    if cell.key in evidence.ours:
-        return judge(cell, evidence.ours[cell.key])
-    return NOT_RUN if _has_features(cell.dataset) else NOT_COMPARABLE
-
-
-def _has_features(dataset: str) -> bool:
-    """Whether the paper's features can be had."""
-    return all(file.url for file in DATASETS[dataset].files)
-
-
-def _count_table(status: Mapping[Key, str], part: int) -> Table:
-    """Metric, data set or method (0, 1, 2) × verdict: how many numbers."""
-    name = ("Metric", "Data set", "Method")[part]
-    kinds = (*VERDICTS, NOT_RUN, NOT_COMPARABLE)
-    rows = []
-    for value in (*dict.fromkeys(key[part] for key in status), "all"):
-        counts = Counter(kind for key, kind in status.items() if value in (key[part], "all"))
-        judged = sum(counts[kind] for kind in VERDICTS)
-        share = percent(counts["reproduced"] / judged) if judged else MISSING
-        title = METRICS[value].title if part == 0 and value in METRICS else value
-        rows.append([Cell(title), *(Cell(str(counts[kind])) for kind in kinds), Cell(share)])
-    about = (
-        "Reproduced: our mean lies within two standard deviations of the printed one, the larger deviation of the two, "
-        "rounding allowed for. Better, worse: it does not. Share: reproduced of those that were run."
-    )
-    header = [name, *kinds, "share"]
-    return Table(f"counts-{name.lower().replace(' ', '-')}", f"By {name.lower()}", header, rows, about)
-
-
-def _doubt_table() -> Table:
-    rows = [
-        [
-            Cell(fault.label),
-            *map(Cell, (METRICS[fault.metric].title, fault.dataset or "all", fault.method, fault.reason)),
-        ]
-        for fault in find_faults()
-    ]
-    about = "What can not be right, or does not follow from the other printed numbers; in the tables a question mark."
-    header = ["Table", "Metric", "Data set", "Method", "Reason"]
-    return Table("doubts", "Printed numbers in doubt", header, rows, about, is_prose=True)
-
-
-def _run_table(evidence: Evidence) -> Table:
-    """Study × data set: runs finished of those planned."""
-    sides: list[tuple[str, StudyResults]] = [(evidence.published.study.name, evidence.published)]
-    sides += [(f"{each.results.study.name} ({each.change})", each.results) for each in evidence.bridges]
-    sides.append((evidence.fair.study.name, evidence.fair))
-    datasets = list(dict.fromkeys(name for _, side in sides for name in side.study.datasets))
-    rows = []
-    for name, side in sides:
-        planned = Counter(run.dataset for run in side.runs)
-        done = Counter(run.dataset for run, _ in side.finished)
-        texts = [f"{done[each]} of {planned[each]}" if each in planned else MISSING for each in datasets]
-        rows.append([Cell(name), *map(Cell, texts), Cell(f"{len(side.finished)} of {len(side.runs)}")])
-    about = "Runs that are finished, of those planned. –: not planned."
-    return Table("runs", "What was run", ["Study", *datasets, "All"], rows, about, is_prose=True)
-
-
-def _lead(evidence: Evidence, status: Mapping[Key, str]) -> str:
-    counts = Counter(status.values())
-    judged = sum(counts[kind] for kind in VERDICTS)
-    study = evidence.published.study
-    trials = [str(evidence.published.n_trials(dataset)) for dataset in study.datasets]
-    few_to_many = " to ".join(dict.fromkeys((min(trials, key=int), max(trials, key=int))))
-    strange = dict.fromkeys(key[1] for key, kind in status.items() if kind == NOT_COMPARABLE)
-    parts = [
-        f"The paper prints {len(status)} tabular numbers: {_sizes(status)}. Run as published ({study.name}: network "
-        f"{', '.join(study.networks)}, scaling {study.scaling}, selection {study.selection.metric}, {few_to_many} "
-        f"trials), {counts['reproduced']} of the {judged} that could be compared are reproduced within two standard "
-        f"deviations, {counts['better']} come out better and {counts['worse']} worse."
-    ]
-    if counts[NOT_RUN]:
-        parts.append(f"{counts[NOT_RUN]} were not run.")
-    if strange:
-        parts.append(
-            f"{counts[NOT_COMPARABLE]} are not comparable: the paper’s features of {', '.join(strange)} are not "
-            "published, and other features give other numbers."
-        )
-    parts.append(
-        "`research/scripts/reproduction.py` computes every number on this page from the runs of the studies named at "
-        "its end."
-    )
-    return " ".join(parts)
-
-
-def _sizes(status: Mapping[Key, str]) -> str:
-    words = ("metrics", "data sets", "methods")
-    return " × ".join(f"{len({key[part] for key in status})} {word}" for part, word in enumerate(words))
-
-
-def _alert(evidence: Evidence) -> str:
-    sides = [evidence.published, *(each.results for each in evidence.bridges), evidence.fair]
-    missing = [
-        f"{len(side.runs) - len(side.finished)} of {len(side.runs)} runs of {side.study.name}"
-        for side in sides
-        if len(side.finished) < len(side.runs)
-    ]
-    return f"Not all was run: {'; '.join(missing)} are missing." if missing else ""
-
-
-def _tiles(status: Mapping[Key, str]) -> list[tuple[str, str]]:
-    counts = Counter(status.values())
-    judged = sum(counts[kind] for kind in VERDICTS)
-    return [(str(counts[kind]), f"of {judged} numbers: {kind}") for kind in VERDICTS]
-
-
-def _cells_csv(evidence: Evidence, status: Mapping[Key, str]) -> str:
-    """Every printed number in long format, unrounded: ours, and what each change and the fair protocol give."""
-    header = ["metric", "dataset", "method", "paper_mean", "paper_std", "doubt", "verdict", "mean", "std", "n_trials"]
-    header += [f"{name} {part}" for name in evidence.changed for part in ("mean", "std", "n_trials", "verdict")]
-    rows = []
-    for cell in printed_cells():
-        row = [*cell.key, repr(cell.value.mean), _number(cell.value.std), cell.doubt, status[cell.key]]
-        row += _numbers(evidence.ours.get(cell.key))
-        for side in evidence.changed.values():
-            summary = side.get(cell.key)
-            row += [*_numbers(summary), judge(cell, summary) if summary else ""]
-        rows.append(row)
-    return csv_table(rows, header)
-
-
-def _numbers(summary: Summary | None) -> list[str]:
-    return ["", "", "0"] if summary is None else [repr(summary.mean), _number(summary.std), str(summary.n)]
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None or math.isnan(value) else repr(value)
-
-
-def find_sources(results: Path) -> tuple[Path, Path, list[Path]]:
-    """Packed results in a folder: of as-published, of fair (with any seed), and of the bridges."""
+def find_sources(results: Path) -> tuple[Path, Path, list[Path], Path | None]:
+    """Packed results in a folder: as-published, fair (with any seed), the bridges, the readings if they are there."""
     published, fair = (sorted(results.glob(f"{name}*/runs.jsonl.gz")) for name in ("as-published", "fair"))
     if len(published) != 1 or len(fair) != 1:
         raise ValueError(
             f"{results} must hold one study as-published and one study fair, each with runs.jsonl.gz; it holds "
             f"{len(published)} and {len(fair)}. Name another folder."
         )
-    return published[0], fair[0], sorted(results.glob("bridge-*/runs.jsonl.gz"))
+    readings = results / "crisp-readings" / "runs.jsonl.gz"
+    bridges = sorted(results.glob("bridge-*/runs.jsonl.gz"))
+    return published[0], fair[0], bridges, readings if readings.is_file() else None
+
+
+def read_evidence(
+    published: Source, fair: Source, bridges: Iterable[Source], readings: Source | None = None
+) -> Evidence:
+    """The results that the pages are made of; arguments as for `write_reproduction`."""
+    base = read_results(published)
+    with readings_as_methods():
+        of_readings = None if readings is None else read_results(readings)
+    return Evidence(
+        base,
+        as_printed(read_results(fair)),
+        tuple(build_bridge(base, read_results(each)) for each in bridges),
+        of_readings,
+    )
+
+
+def make_reproduction(evidence: Evidence) -> Page:
+    """The short page."""
+    verdicts, close = find_verdicts(evidence), find_verdicts(evidence, CLOSE)
+    tables = (kind_table(verdicts, close), *map(number_table, verdicts.values()))
+    return Page(
+        title="Can the tables of the CRISP paper be reproduced?",
+        lead=text.lead(evidence, verdicts),
+        alert=text.alert(verdicts),
+        sections=[
+            Section("runs", "What was printed, and what we ran", text.about_runs(evidence)),
+            Section("numbers", "CRISP and CRISP-val, number by number", text.ABOUT_NUMBERS, tables),
+            Section("holds", "What holds, and what does not", text.about_holding(evidence, verdicts)),
+            Section("cannot", "What cannot hold", text.about_impossible(evidence, verdicts, close)),
+            Section(
+                "readings",
+                "What depends on the reading",
+                text.about_readings(evidence, verdicts["crisp"]),
+                (reading_table(evidence),),
+            ),
+            Section("causes", "Why numbers differ", text.about_causes(evidence), (cause_table(evidence),)),
+            Section("limits", "What could not be compared", text.about_limits(evidence)),
+            Section("behind", "Behind this page", text.BEHIND),
+        ],
+    )

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from crisp_paper.hindsight import best_in_hindsight
-from crisp_paper.paper import ROUNDING
-from crisp_paper.printed import Key, Printed, deciding_spread, judge, measure, printed_cells, printed_text
+from crisp_paper.printed import Key, Printed, deciding_spread, is_below, judge, measure, printed_cells, printed_text
 from onepos.bench.results import Finished, StudyResults
 from onepos.bench.statistics import Summary, summarise
 from onepos.metrics import METRICS
@@ -51,7 +50,7 @@ def find_shortfalls(
         _explain(results, cell, ours, others or {})
         for dataset in results.study.datasets
         for cell in printed_cells()
-        if cell.dataset == dataset and cell.key in ours and _is_below(cell, ours[cell.key].mean)
+        if cell.dataset == dataset and cell.key in ours and is_below(cell, ours[cell.key].mean)
     ]
 
 
@@ -121,19 +120,15 @@ def _explain(
     is_clear = judge(cell, mine) == "worse"
     reasons = [f"in doubt: {cell.doubt}"] if cell.doubt else []
     reasons += [] if is_clear else ["within two std"]
-    reasons += ["out of reach"] if oracle.n and _is_below(cell, oracle.mean) else []
+    reasons += ["out of reach"] if oracle.n and is_below(cell, oracle.mean) else []
     reasons += _threshold_reason(results, cell) if cell.metric == "hamming_loss" else []
     if is_clear:
-        reasons.append("no configuration" if _is_below(cell, hindsight) else "choice")
+        reasons.append("no configuration" if is_below(cell, hindsight) else "choice")
         reached = {name: side[cell.key] for name, side in others.items() if cell.key in side}
         reasons += [
-            f"{name} gives {plain(each.mean)}" for name, each in reached.items() if not _is_below(cell, each.mean)
+            f"{name} gives {plain(each.mean)}" for name, each in reached.items() if not is_below(cell, each.mean)
         ]
     return Shortfall(cell, mine, oracle, hindsight, tuple(reasons))
-
-
-def _is_below(cell: Printed, mean: float) -> bool:
-    return cell.sign * (mean - cell.value.mean) < -ROUNDING
 
 
 def _threshold_reason(results: StudyResults, cell: Printed) -> list[str]:

@@ -1,4 +1,4 @@
-"""The page on reproduction: verdicts, causes and shortfalls on invented runs."""
+"""The tables on reproduction: verdicts, causes and shortfalls on invented runs."""
 
 import csv
 import dataclasses
@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from crisp_paper.bridges import Evidence, account_table, build_bridge, effect_tables, reason_table, verdict_table
 from crisp_paper.printed import printed_cells
-from crisp_paper.reproduction import find_sources, make_reproduction, write_reproduction
+from crisp_paper.reproduction import find_sources, write_reproduction
+from crisp_paper.reproduction_cells import make_cells
 from crisp_paper.shortfall import find_shortfalls, predicted_per_true, reach_table, shortfall_table
 
 from onepos.bench.grid import Axis
@@ -129,7 +130,7 @@ def test_all_printed_numbers_are_there():
 
 def test_a_verdict_for_every_number():
     evidence = make_evidence({"an": 0.0, "crisp": -0.3}, SMALL)
-    report = make_reproduction(evidence)
+    report = make_cells(evidence)
     rows = list(csv.DictReader(io.StringIO(report.downloads["cells.csv"])))
     assert len(rows) == 420
     verdicts = {(row["metric"], row["dataset"], row["method"]): row["verdict"] for row in rows}
@@ -161,7 +162,7 @@ def test_missing_trials_and_runs_are_said():
     give = near_paper(SMALL)
     published = make_results(make_study("as-published"), lambda run: give(run) if run.trial else None)
     evidence = Evidence(published, make_results(make_study("fair"), give), ())
-    text = render_markdown(make_reproduction(evidence))
+    text = render_markdown(make_cells(evidence))
     assert "(n = 2 of 3)" in text
     assert "**Not all was run: 16 of 48 runs of as-published are missing.**" in text
     assert "| as-published | 32 of 48 | 32 of 48 |" in text
@@ -257,11 +258,12 @@ def test_a_bridge_changes_one_thing(changes, said):
 def test_bridges_that_ship_are_bridges():
     published, *bridges = (read(name) for name in ("as-published", *BRIDGES))
     for study in bridges:
-        assert study.datasets == ("image", "scene", "yeast")
+        assert study.datasets == published.datasets
         assert set(study.methods) == {cell.method for cell in printed_cells()} - {"smile"} | {"full"}
-        assert study.space["batch_size"].entries == (16,)
-    # Of the three data sets, which differ in nothing that is matched, one will do.
-    base, *others = (dataclasses.replace(study, datasets=("yeast",), budgets={}) for study in (published, *bridges))
+        sizes = {dataset: study.budgets[dataset].batch_sizes for dataset in study.datasets}
+        assert sizes == {"image": (16,), "scene": (16,), "yeast": (16,), "corel5k": (16,), "delicious": (32,)}
+    # Of the data sets with the same budget, which differ in nothing that is matched, one will do.
+    base, *others = (dataclasses.replace(study, datasets=("yeast", "delicious")) for study in (published, *bridges))
     base, *others = (StudyResults(study, tuple(study.runs()), (), {}, {}) for study in (base, *others))
     changes = [build_bridge(base, other).change for other in others]
     assert changes == ["network: linear", "scaling: standard", "selection: average precision"]
@@ -401,15 +403,16 @@ def test_the_files_are_the_same_from_folders_and_packed(tmp_path):
         (tmp_path / "packed" / name).mkdir(parents=True)
         store.pack(tmp_path / "packed" / name / "runs.jsonl.gz")
     folders = [tmp_path / name for name in stores]
-    written = write_reproduction(folders[0], folders[1], folders[2:], tmp_path / "new" / "reproduction.md")
-    assert [path.name for path in written] == ["reproduction.md", "reproduction.html"]
-    again = write_reproduction(*find_sources(tmp_path / "packed"), tmp_path / "again" / "reproduction.md")
+    written = write_reproduction(folders[0], folders[1], folders[2:], out=tmp_path / "new" / "reproduction.md")
+    names = ["reproduction.md", "reproduction.html", "reproduction-cells.md", "reproduction-cells.html"]
+    assert [path.name for path in written] == names
+    again = write_reproduction(*find_sources(tmp_path / "packed"), out=tmp_path / "again" / "reproduction.md")
     for path, other in zip(written, again, strict=True):
         assert path.read_bytes() == other.read_bytes()
-    page = written[1].read_text(encoding="utf-8")
-    assert "https://" not in page
+    for page in (written[1].read_text(encoding="utf-8"), written[3].read_text(encoding="utf-8")):
+        assert "https://" not in page
     assert "Download cells.csv" in page
-    text = written[0].read_text(encoding="utf-8")
+    text = written[2].read_text(encoding="utf-8")
     assert text.count("### image: ") == 3
     for change in ("network: linear", "scaling: standard", "selection: average precision"):
         assert change in text
