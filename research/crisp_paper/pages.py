@@ -5,8 +5,8 @@
     python -m crisp_paper.pages research/results --html out # write them as HTML, with their charts, elsewhere
 
 Per study a report.md, with the paper's figures and numbers in sections of their own; reproduction.md and
-reproduction-cells.md; images.md; crisp-readings.md; and consistency/report.md. `onepos bench report` makes the page of a
-study without the sections about the paper.
+reproduction-cells.md; images.md; crisp-readings.md; and consistency/report.md. `onepos bench report` makes the page of
+a study without the sections about the paper.
 """
 
 from __future__ import annotations
