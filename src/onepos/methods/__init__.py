@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from onepos.methods.an import AN
-from onepos.methods.an_ls import ANLS
-from onepos.methods.base import Method
-from onepos.methods.boostlu import BoostLU
-from onepos.methods.crisp import CRISP
-from onepos.methods.crisp_plus.method import CRISPPlus
-from onepos.methods.em import EM
-from onepos.methods.em_apl import EMAPL
-from onepos.methods.epr import EPR
-from onepos.methods.full import Full
-from onepos.methods.gr import GR
-from onepos.methods.large_loss import LargeLoss
-from onepos.methods.mime import MIME
-from onepos.methods.plc import PLC
-from onepos.methods.role import ROLE
-from onepos.methods.smile import SMILE
-from onepos.methods.wan import WAN
+from onepos.methods.an import AN as AN
+from onepos.methods.an_ls import ANLS as ANLS
+from onepos.methods.base import Method as Method
+from onepos.methods.boostlu import BoostLU as BoostLU
+from onepos.methods.crisp import CRISP as CRISP
+from onepos.methods.crisp_plus.method import CRISPPlus as CRISPPlus
+from onepos.methods.em import EM as EM
+from onepos.methods.em_apl import EMAPL as EMAPL
+from onepos.methods.epr import EPR as EPR
+from onepos.methods.full import Full as Full
+from onepos.methods.gr import GR as GR
+from onepos.methods.large_loss import LargeLoss as LargeLoss
+from onepos.methods.mime import MIME as MIME
+from onepos.methods.plc import PLC as PLC
+from onepos.methods.role import ROLE as ROLE
+from onepos.methods.smile import SMILE as SMILE
+from onepos.methods.wan import WAN as WAN
 from onepos.validation import suggest
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -61,25 +61,3 @@ def make_method(name: str, **parameters: object) -> Method:
             hint = suggest(parameter, allowed) if allowed else "it has none."
             raise ValueError(f"unknown parameter {parameter!r} of {name}; {hint}")
     return METHODS[name](**parameters)
-
-
-__all__ = [
-    "AN",
-    "ANLS",
-    "CRISP",
-    "EM",
-    "EMAPL",
-    "EPR",
-    "GR",
-    "METHODS",
-    "MIME",
-    "PLC",
-    "ROLE",
-    "SMILE",
-    "WAN",
-    "BoostLU",
-    "CRISPPlus",
-    "Full",
-    "LargeLoss",
-    "make_method",
-]

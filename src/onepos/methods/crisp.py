@@ -14,7 +14,8 @@ References:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,21 +49,15 @@ class CRISP(Method):
     """Class-prior-induced single-positive learning.
 
     Deviation: by default the priors come from held-out predictions, once, before the training. The paper estimates them
-    from scores of the training rows after every epoch (`prior="estimate"`). Its theorem assumes scores that do not
-    depend on the sample; those of training rows do, and what Eq. (2) makes of them follows the length of the training.
+    from scores of the training rows after every epoch (`prior="estimate"`); its theorem assumes scores that do not
+    depend on these rows. The risk gets a low `quantile` of the number of labels, since too many cost more than too few.
 
-    Deviation: by default Eq. (8) gets a low `quantile` of the number of labels per row in place of the estimate. Too
-    many predicted labels cost more Hamming loss than too few.
+    Deviation: after the warm-up the logits are shifted to the priors (`align_start`); AN's scores are κ times too low.
 
-    Deviation: after the warm-up the logits of each label are shifted so that their mean score is the prior
-    (`align_start`). The scores of AN are κ times too low, and Eq. (8) needs many steps to raise them.
-
-    Deviation: the paper writes Eq. (8) over the whole data set and leaves the mini-batch form open. With
-    `normalize="dataset"` a positive of label j weighs n/(n_j·B), so that the first term of a batch is an unbiased
-    estimate of the full one; "batch" divides by the positives of the batch instead, which lets a rare label weigh as
-    much as a common one in the few batches that hold it. In the second term |batch mean − π| is larger on average than
-    |mean − π|, and of rare labels mostly noise. `align="smooth"` takes √((batch mean − π)² + π(1−π)/B) instead, where
-    π(1−π)/B is the most that chance adds to the square; "exact" is the absolute value.
+    Deviation: the paper writes Eq. (8) over the whole data set. In a batch of B rows a positive of label j weighs
+    n/(n_j·B), so that the first term is an unbiased estimate of the full one (`normalize="dataset"`), and in the second
+    term √((batch mean − π)² + π(1−π)/B) stands for |batch mean − π|, which for rare labels is mostly noise
+    (`align="smooth"`): π(1−π)/B is the most that chance adds to the square. The labels' sum is a mean (`reduction`).
 
     Deviation: a label without a prior (nobody observed it) keeps the AN loss; Eq. (8) is undefined there.
 
@@ -83,8 +78,8 @@ class CRISP(Method):
         lam: λ of Eq. (8), shift of the positives' logits by λ·(1−π); proper losses have none.
         warmup: Epochs of AN at the start; the paper does not say how many.
         align_start: Whether the logits are shifted to the priors after the warm-up.
-        align: "smooth" or "exact", see above.
-        normalize: "dataset" or "batch", see above.
+        align: "smooth", see above, or "exact", the absolute value.
+        normalize: "dataset", see above, or "batch", which divides by the positives of the batch.
         reduction: "sum" over the labels, as in Eq. (8), or their "mean". The mean is of the size of the warm-up's loss,
             so the optimiser's steps keep their size when one follows the other.
         keep_warmup: Whether the best epoch may be one of the warm-up.
@@ -305,9 +300,7 @@ class CRISP(Method):
             estimate = self.estimate_prior(probability, train.observed)
             used = estimate.prior
         else:
-            bracket: Callable[..., PriorEstimate] = lambda **options: estimate_priors(  # noqa: E731
-                probability, train.observed, estimator="bracket", **options
-            )
+            bracket = partial(estimate_priors, probability, train.observed, estimator="bracket")
             estimate = bracket(cardinality=self.cardinality)
             used = estimate.prior
             if self.cardinality is None and self.quantile != 0.5:
@@ -319,10 +312,8 @@ class CRISP(Method):
 
 
 class _HeldOutPriors(NamedTuple):
-    """Priors of the risk (c,), what to report (c, 3), and the estimator's warning."""
-
-    used: FloatArray
-    reported: FloatArray
+    used: FloatArray  # by the risk, (c,)
+    reported: FloatArray  # estimate and interval, (c, 3)
     warning: str
 
 

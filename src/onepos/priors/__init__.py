@@ -65,23 +65,10 @@ def estimate_priors(
     labels. `lower` never falls below n_j/n, which is certain for these rows. The guarantee is per label, not for all
     labels together.
 
-    **bound="beta"** is for labels with few observed positives. There the DKW deviation ε_nj is larger than any q̂, and
-    dividing it by q̂ᵖ favours the bin that holds all positives. "beta" takes exact bounds instead: Q of q from above,
-    P of qᵖ from below (the formulas: `onepos.priors.best_bin`), each for all thresholds at once. ẑ is where Q/P is
-    least, and π̂ is q̂/q̂ᵖ there. Under the two assumptions above, for any n_j ≥ 1 and with probability at least 1 − δ:
-
-    - π ≤ `upper` = Q(ẑ)/P(ẑ), cut at 1, for any scores whatever;
-    - π̂ ≤ Q(ẑ)/P(ẑ) ≤ Q(z)/P(z) for every z, the theorem's z* among them;
-    - `lower` ≤ π, again only where qⁿ(ẑ) ≈ 0.
-
-    Proof. (1) If k of n_j positives reach z, z is at most the k-th highest of their scores, and the probability of
-    reaching that one is Beta(k, n_j−k+1), or larger with ties: its δ/4n_j-quantile P is too high for some k with
-    probability at most δ/4. (2) If N of n rows reach z, z is above the (N+1)-th highest score, and the probability of
-    exceeding that one is Beta(N+1, n−N), or smaller with ties: Q likewise. (3) Otherwise Q(z)/P(z) ≥ q(z)/qᵖ(z) ≥ π
-    for all z, so also for ẑ, wherever the data put it. (The other ends of both bounds, for `lower`, cost another δ/2.)
-
-    The bound of q is not DKW either: ε_n = 0.027 for n = 4000 is ten times the prior of a rare label. What "beta"
-    can not mend are poor scores: see "Few observed positives" in docs/priors.md.
+    **bound="beta"** is for labels with few observed positives, for which ε_nj is larger than any q̂ and the bin that
+    holds all positives wins. It takes exact bounds for all thresholds at once, Q of q from above and P of qᵖ from below
+    (`onepos.priors.best_bin`); ẑ is where Q/P is least, and `upper` is Q/P there. The guarantees are those above, for
+    any n_j ≥ 1; docs/theory.md has the proof. Poor scores it can not mend, see docs/priors.md.
 
     **The interval of "bracket".** A gamma interval from three errors: that of the scale, which grows with the distance
     of the two bounds, that of a label's proportion, and the noise of counting n_j. The first two were measured on real
@@ -98,8 +85,7 @@ def estimate_priors(
             they are among those of `scores`.
         level: For "bracket": coverage of the intervals, by default 0.9.
         delta: For "bbe": δ, the probability with which an interval may miss, by default 0.01.
-        tau: For "bbe": τ, weight of the confidence term in the choice of ẑ, by default 0.01; "beta" does not
-            have it.
+        tau: For "bbe" with "dkw": τ, weight of the confidence term in the choice of ẑ, by default 0.01.
         bound: For "bbe": "dkw", the paper's and the default, or "beta".
 
     Example:

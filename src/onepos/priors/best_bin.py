@@ -219,14 +219,9 @@ class _Bins:
 
     def take(self, chosen: Any) -> _Bins:
         """Some of the bins."""
-        return _Bins(
-            self.which[chosen],
-            self.label[chosen],
-            self.rows[chosen],
-            self.positives[chosen],
-            self.n_positive[chosen],
-            self.n,
-        )
+        columns = self.which, self.label, self.rows, self.positives, self.n_positive
+        which, label, rows, positives, n_positive = (column[chosen] for column in columns)
+        return _Bins(which, label, rows, positives, n_positive, self.n)
 
 
 def _make_bins(at_least: IntArray, labels: IntArray, n: int, n_positive: IntArray) -> _Bins:
