@@ -92,3 +92,21 @@ def test_the_committed_page_follows_from_its_runs():
     page = readings_page.make_readings(readings_page.read_studies(ROOT / "results"))
     committed = (ROOT / "results" / "crisp-readings.md").read_text(encoding="utf-8")
     assert find_differences(committed, page) == []
+
+
+def test_the_table_on_the_page_of_crisp_is_that_of_the_study():
+    """docs/methods/crisp.md shows some columns of the ranks and of the printed numbers reached."""
+    page = readings_page.make_readings(readings_page.read_studies(ROOT / "results"))
+    ranks, printed = (section.tables[0] for section in page.sections[:2])
+    shown = ("Average precision", "Hamming loss", "Micro-F1", "Macro-F1", "All")
+    reached = {row[0].text: row[-1].text for row in printed.rows}
+    expected = [
+        [row[0].text, *(row[list(ranks.header).index(name)].text for name in shown), reached[row[0].text]]
+        for row in ranks.rows
+    ]
+    lines = (ROOT.parent / "docs" / "methods" / "crisp.md").read_text(encoding="utf-8").split("\n")
+    start = next(k for k, line in enumerate(lines) if line.startswith("| reading |"))
+    found = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in lines[start + 2 : start + 2 + len(expected)]
+    ]
+    assert found == expected
