@@ -32,7 +32,7 @@ def make_study(**changes):
     plain = {
         "datasets": ("image", "yeast"),
         "budget": dataclasses.replace(shipped.budget, trials=2),
-        "method_space": {"crisp": {name: Axis("values", entries) for name, entries in values.items()}},
+        "method_space": {"crisp-as-published": {name: Axis("values", entries) for name, entries in values.items()}},
     }
     return dataclasses.replace(shipped, **(plain | changes))
 
@@ -79,9 +79,9 @@ def test_a_ray_holds_the_scores_of_its_values_and_of_the_centre():
     study = make_study()
     delta, lam, prior = find_rays(make_results(study))
     assert [(ray.method, ray.parameter) for ray in (delta, lam, prior)] == [
-        ("crisp", "delta"),
-        ("crisp", "lam"),
-        ("crisp", "prior"),
+        ("crisp-as-published", "delta"),
+        ("crisp-as-published", "lam"),
+        ("crisp-as-published", "prior"),
     ]
     assert delta.values == [0.001, 0.01, 0.1], "the centre's among them"
     assert lam.values == [0.0, 1.0, 2.0]
@@ -89,7 +89,7 @@ def test_a_ray_holds_the_scores_of_its_values_and_of_the_centre():
     assert (delta.centres["yeast"], lam.centres["yeast"], prior.centres["yeast"]) == (1, 1, 0)
     by_parameters = {}
     for run in study.runs():
-        if (run.dataset, run.method) == ("yeast", "crisp"):
+        if (run.dataset, run.method) == ("yeast", "crisp-as-published"):
             key = run.parameters["delta"], run.parameters["lam"], run.parameters.get("prior", "estimate")
             by_parameters.setdefault(key, []).append(score(run))
     assert delta.trials["yeast"] == [by_parameters[value, 1.0, "estimate"] for value in delta.values]
@@ -127,8 +127,8 @@ def test_the_place_of_a_value():
 
 
 def test_values_that_are_words_stand_side_by_side():
-    space = {"crisp": {"normalize": Axis("values", ("batch",)), "every": Axis("values", (2,))}}
-    centre = {"crisp": {"normalize": "dataset", "every": 1}}
+    space = {"crisp-as-published": {"normalize": Axis("values", ("batch",)), "every": Axis("values", (2,))}}
+    centre = {"crisp-as-published": {"normalize": "dataset", "every": 1}}
     every, normalize = map(make_panel, find_rays(make_results(make_study(method_space=space, centre=centre))))
     assert normalize.ticks == ["dataset", "batch"]
     assert normalize.places.tolist() == [0, 1]
@@ -148,8 +148,8 @@ def test_the_table_says_which_is_the_centre():
     table = sensitivity_table(results, find_rays(results))
     assert table.header == ["Parameter", "Value", "image", "yeast"]
     rows = [[cell.flat() for cell in row] for row in table.rows]
-    assert rows[1] == ["crisp: delta", "0.01", "0.350 ± 0.071 (centre)", "0.650 ± 0.071 (centre)"]
-    assert rows[6][:2] == ["crisp: prior", "estimate"]
+    assert rows[1] == ["crisp-as-published: delta", "0.01", "0.350 ± 0.071 (centre)", "0.650 ± 0.071 (centre)"]
+    assert rows[6][:2] == ["crisp-as-published: prior", "estimate"]
     assert [row[0] for row in rows[-2:]] == ["an (floor)", "full (oracle)"]
     assert len(rows) == 3 + 3 + 4 + 2
 
@@ -162,7 +162,17 @@ def texts(svg):
 def test_the_chart_names_data_sets_parameters_and_values(width):
     panels = [make_panel(ray) for ray in find_rays(make_results(make_study()))]
     shown = texts(value_chart(panels, "score", width))
-    for text in ("image", "yeast", "crisp: delta", "crisp: lam", "crisp: prior", "0.001", "estimate", "0.3", "score"):
+    for text in (
+        "image",
+        "yeast",
+        "crisp-as-published: delta",
+        "crisp-as-published: lam",
+        "crisp-as-published: prior",
+        "0.001",
+        "estimate",
+        "0.3",
+        "score",
+    ):
         assert text in shown, text
 
 
