@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from crisp_paper import consistency_page, image_results, readings_page, reproduction
+from crisp_paper.markup import html_with_markup
 from crisp_paper.printed_tables import paper_sections
 from crisp_paper.reproduction_cells import make_cells
 from crisp_paper.reproduction_text import CELLS
 from onepos.bench.results import StudyResults, read_results
 from onepos.files import write_atomically
-from onepos.report.page import Page, render_html, render_markdown
+from onepos.report.page import Page, render_markdown
 from onepos.report.study_page import make_page
 
 SHORT = "reproduction.md"
@@ -170,7 +171,7 @@ def main() -> None:
         elif options.html:
             target = (options.html / path.relative_to(options.results)).with_suffix(".html")
             target.parent.mkdir(parents=True, exist_ok=True)
-            print(write_atomically(target, render_html(page)))
+            print(write_atomically(target, html_with_markup(page)))
         else:
             print(write_atomically(path, render_markdown(page)))
     for each in differences:

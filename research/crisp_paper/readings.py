@@ -22,7 +22,7 @@ READINGS: dict[str, tuple[str, Callable[..., Method]]] = {
     "crisp-estimate": ("default training, Eq. (2) on training scores", partial(CRISP, prior="estimate")),
     "crisp-held-out": ("default training, Eq. (2) on held-out scores", partial(CRISP, prior="held-out")),
     "crisp-middle": ("default, but the estimate itself for the lower quartile", partial(CRISP, quantile=0.5)),
-    "crisp": ("**default**", CRISP),
+    "crisp": ("the default", CRISP),
     "crisp-true": ("default training, true priors", CRISP),
     "crisp-sigmoid": ("default, sigmoid loss without the absolute value", partial(CRISP, risk="sigmoid")),
     "crisp-logistic": ("default, logistic loss (proper)", partial(CRISP, risk="logistic")),

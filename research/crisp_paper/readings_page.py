@@ -49,9 +49,10 @@ def make_readings(studies: Sequence[StudyResults]) -> Page:
         lead="The CRISP paper leaves choices open. This page shows what each choice gives under the fair protocol: the "
         "same rows, single positives, networks, number of configurations and epochs for all, epoch and configuration "
         "chosen on validation rows, test rows used once. The seed was not used to choose the default. Decisions are "
-        "made at 0.5. The runs are made by `python research/scripts/crisp_readings.py STORE`.",
+        "made at 0.5. The runs are made by python research/scripts/crisp_readings.py STORE.",
         sections=[
             make_section("ranks", "Mean ranks", _rank_table(scores, methods, everywhere)),
+            make_section("readings", "What each reading is", _reading_table()),
             make_section("printed", "Printed numbers reached", _printed_table(scores, methods)),
             make_section("default", "The default beside AN, the letter and true priors", *_beside_tables(scores)),
             make_section("all", "Every reading", *(_score_table(scores, metric, methods) for metric in RANKED)),
@@ -82,7 +83,10 @@ def _rank_table(scores: dict[str, Scores], methods: Sequence[str], datasets: Seq
         if datasets
     }
     rows = [
-        [Cell(_describe(method)), *(Cell(decimal(value, 1)) for value in values), Cell(decimal(np.mean(values), 1))]
+        [
+            Cell(_describe(method), is_best=method == _DEFAULT),
+            *(Cell(decimal(value, 1)) for value in (*values, np.mean(values))),
+        ]
         for method, values in sorted(ranks.items(), key=lambda item: float(np.mean(item[1])))
     ]
     about = (
@@ -91,6 +95,11 @@ def _rank_table(scores: dict[str, Scores], methods: Sequence[str], datasets: Seq
     )
     header = ["Reading", *(metric_title(metric).rstrip(" ↑↓") for metric in RANKED), "All"]
     return Table("ranks", "Mean ranks", header, rows, about)
+
+
+def _reading_table() -> Table:
+    rows = [[Cell(name, is_best=name == _DEFAULT), Cell(text)] for name, (text, _) in READINGS.items()]
+    return Table("readings", "What each reading is", ["Reading", "what it is"], rows, is_prose=True)
 
 
 def _ranks(row: dict[str, FloatArray], methods: Sequence[str], metric: str) -> dict[str, float]:
@@ -157,4 +166,4 @@ def _mean_text(trials: FloatArray | None) -> str:
 
 
 def _describe(method: str) -> str:
-    return "AN" if method == _ASSUME_NEGATIVE else f"`{method}`: {READINGS[method][0]}"
+    return "AN" if method == _ASSUME_NEGATIVE else method

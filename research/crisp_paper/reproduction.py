@@ -15,6 +15,7 @@ from pathlib import Path
 from crisp_paper import reproduction_text as text
 from crisp_paper.bridges import Evidence, build_bridge
 from crisp_paper.causes import cause_table
+from crisp_paper.markup import html_with_markup
 from crisp_paper.printed import as_printed
 from crisp_paper.reading_tables import kind_table, number_table, reading_table
 from crisp_paper.readings import readings_as_methods
@@ -22,7 +23,7 @@ from crisp_paper.reproduction_cells import make_cells
 from crisp_paper.verdicts import CLOSE, find_verdicts
 from onepos.bench.results import read_results
 from onepos.files import write_atomically
-from onepos.report.page import Page, Section, render_html, render_markdown
+from onepos.report.page import Page, Section, render_markdown
 
 Source = str | os.PathLike[str]
 
@@ -47,7 +48,7 @@ def write_reproduction(
     path.parent.mkdir(parents=True, exist_ok=True)
     texts = {}
     for file, page in ((path, make_reproduction(evidence)), (path.with_name(text.CELLS), make_cells(evidence))):
-        texts |= {file: render_markdown(page), file.with_suffix(".html"): render_html(page)}
+        texts |= {file: render_markdown(page), file.with_suffix(".html"): html_with_markup(page)}
     return [write_atomically(file, content) for file, content in texts.items()]
 
 

@@ -154,7 +154,7 @@ def draw(found: dict[str, Curves], path: Path) -> None:
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from matplotlib.ticker import ScalarFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     figure, axes = plt.subplots(3, 3, figsize=(11, 9), constrained_layout=True)
     yeast = found["yeast"]
@@ -180,9 +180,9 @@ def draw(found: dict[str, Curves], path: Path) -> None:
         axis.axhline(curves.true.sum(), color="black", linestyle="--")
         axis.set(title=f"{name}: labels per row", xlabel="epoch", ylabel="κ̂ = Σπ̂", xscale="log", yscale="log")
     for axis in axes[1:].flat:
+        axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter(ScalarFormatter())
-        axis.yaxis.set_minor_formatter(ScalarFormatter())
-        axis.tick_params(axis="y", which="minor", labelsize=7)
+        axis.yaxis.set_minor_formatter(NullFormatter())
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=5, fontsize=9, frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)

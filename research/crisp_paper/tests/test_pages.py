@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from crisp_paper import image_results, reproduction
+from crisp_paper.markup import html_with_markup
 from crisp_paper.pages import SHORT, find_differences, is_same, read_tables
 from crisp_paper.printed import printed_cells
 from crisp_paper.reproduction_cells import make_cells
@@ -11,6 +12,7 @@ from crisp_paper.reproduction_text import CELLS
 from crisp_paper.verdicts import KINDS, METHODS, find_verdicts
 
 from onepos.bench.results import read_results
+from onepos.report.page import Page, Section
 
 RESULTS = Path(__file__).parents[2] / "results"
 PAGE = """# Title
@@ -116,3 +118,12 @@ def test_the_short_page_is_short():
 def test_the_page_on_images_follows_from_its_runs():
     page = image_results.make_image_results([read_results(path) for path in image_results.find_sources(RESULTS)])
     assert find_differences((RESULTS / "images.md").read_text(encoding="utf-8"), page) == []
+
+
+def test_marks_of_markdown_are_html():
+    text = "**Bold** words, `a_b < c`, `x*y` and [a page](other-page.md#part); 2 < 3."
+    html = html_with_markup(Page("Title", sections=[Section("one", "One", text=(text,))]))
+    assert "<strong>Bold</strong> words" in html
+    assert "<code>x*y</code>" in html
+    assert '<a href="other-page.md#part">a page</a>' in html
+    assert "2 &lt; 3" in html
