@@ -205,6 +205,7 @@ def test_a_grid_over_a_methods_own_parameters_repeats_the_shared_points(edit):
         ("lr = { log = [1e-3, 1e-2] }", "lr = { values = [1e-3, 1e-2] }"),
         ("weight_decay = { log = [1e-6, 1e-3] }", "weight_decay = { values = [0] }"),
         ("lam = { linear = [0.0, 2.0] }", 'prior = { values = ["estimate", 0.1, [0.1, 0.2]] }'),
+        ('warmup = 1\nprior = "estimate"', "warmup = 1"),
     )
     points = defaultdict(dict)
     for run in study.runs():
@@ -249,8 +250,8 @@ STAR = [
 def test_a_star_varies_one_own_parameter_at_a_time(edit, tmp_path):
     study = edit(*STAR)
     runs = [run for run in study.runs() if (run.dataset, run.method, run.trial) == ("yeast", "crisp", 1)]
-    centre = {"warmup": 1}
-    wanted = [centre, centre | {"lam": 0.0}, centre | {"lam": 2.0}, {"warmup": 2}]
+    centre = {"warmup": 1, "prior": "estimate"}
+    wanted = [centre, centre | {"lam": 0.0}, centre | {"lam": 2.0}, centre | {"warmup": 2}]
     assert [dict(run.parameters) for run in runs] == wanted
     assert [run.configuration for run in runs] == [0, 1, 2, 3]
     assert study.star("crisp") == [{}, {"lam": 0.0}, {"lam": 2.0}, {"warmup": 2}]
@@ -422,14 +423,22 @@ def test_another_seed():
             "lam = 1",
             "lam of crisp must be fixed or searched, not both; it stands in [parameters.crisp] and in",
         ),
-        ("[parameters.crisp]\nwarmup = 1", "[parameters]\ncrisp = 3", "parameters.crisp must be a table; got 3."),
+        (
+            '[parameters.crisp]\nwarmup = 1\nprior = "estimate"',
+            "[parameters]\ncrisp = 3",
+            "parameters.crisp must be a table; got 3.",
+        ),
         ("[parameters.crisp]", "[budget.yest]\n#", "unknown key 'budget.yest'; did you mean 'yeast'?"),
         (
             "[parameters.crisp]\nwarmup",
             "[budget.yeast]\nepoch",
             "unknown key 'budget.yeast.epoch'; did you mean 'epochs'?",
         ),
-        ("[parameters.crisp]\nwarmup = 1", "[budget.yeast]\nconfigurations = 3", "must be a power of two"),
+        (
+            '[parameters.crisp]\nwarmup = 1\nprior = "estimate"',
+            "[budget.yeast]\nconfigurations = 3",
+            "must be a power of two",
+        ),
         ("seed = 0", 'seed = 0\ntrace = "yes"', "trace must be true or false; got 'yes'."),
         (
             "[selection]",

@@ -348,7 +348,7 @@ def test_clone_and_grid_search(files, labels):
     search = GridSearchCV(
         classifier(), {"method__delta": [0.01, 0.2], "scale": ["standard", "none"]}, cv=2, error_score="raise"
     )
-    search.set_params(estimator__method="crisp").fit([str(file) for file in files], labels)
+    search.set_params(estimator__method="crisp-as-published").fit([str(file) for file in files], labels)
     assert len(search.cv_results_["mean_test_score"]) == 4
     assert search.best_estimator_.score(files, labels) == 1
     twin = clone(search.best_estimator_)

@@ -15,7 +15,6 @@ from onepos import __version__
 from onepos.datasets import Dataset, digit_scenes
 from onepos.estimator import SinglePositiveClassifier
 from onepos.metrics import METRICS, evaluate
-from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive
 from onepos.training.loop import History
 from onepos.validation import without_nan
@@ -130,16 +129,15 @@ def _remark(floor: dict[str, float], method: dict[str, float]) -> str:
 
 
 def _priors(model: SinglePositiveClassifier, train: Dataset, observed: Any) -> dict[str, list[Any]]:
-    estimate = estimate_priors(model.decision_function(train.X), observed)
+    lower, upper = model.class_prior_interval_.T
     return {
         "label": list(train.label_names),
         "true": train.prior.tolist(),
-        "estimated": without_nan(estimate.prior.tolist()),
-        "lower": without_nan(estimate.lower.tolist()),
-        "upper": without_nan(estimate.upper.tolist()),
-        "n_positive": estimate.n_positive.tolist(),
+        "estimated": without_nan(model.class_prior_.tolist()),
+        "lower": without_nan(lower.tolist()),
+        "upper": without_nan(upper.tolist()),
+        "n_positive": observed.sum(0).tolist(),
         "observed_share": observed.mean(0).tolist(),
-        "reliable": estimate.reliable.tolist(),
     }
 
 
