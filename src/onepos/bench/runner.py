@@ -162,10 +162,10 @@ def _work(study: Study, store: Store, share: _Share, on_progress: Callable[[Stat
         if runs[0].dataset not in share.names:
             continue
         states = store.states(runs)
-        free = [run for run in runs if states[run.key()] in ("waiting", "stale")]
-        with store.claim(free[:1]) as first:  # who has the first one has the block
+        open_runs = [run for run in runs if states[run.key()] in ("waiting", "stale", "running")]
+        with store.claim(open_runs[:1]) as first:  # who has the first one has the block, also if others seem free yet
             if first:
-                with store.claim(free[1:]):
+                with store.claim(open_runs[1:]):
                     _make_block(store, runs, trials, share.device, study.trace)
         if first and on_progress is not None:
             on_progress(store.status(study.runs()))
