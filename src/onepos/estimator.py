@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,17 +20,19 @@ from torch import nn
 
 from onepos.labels import read_full_labels, read_labels
 from onepos.methods import make_method
-from onepos.methods.base import Method
+from onepos.methods.base import Method, Watch
 from onepos.metrics import average_precision
 from onepos.training.backbones import make_backbone, n_outputs
-from onepos.training.loop import History, run_in_steps, train
+from onepos.training.loop import History, find_length, run_in_steps, train
 from onepos.training.outcome import read_outcome, training_logits
 from onepos.training.plan import Plan
-from onepos.training.samples import Samples, as_samples, make_scaling
+from onepos.training.samples import SCALES, Samples, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task
 from onepos.validation import Indicator, check_choice, check_finite, check_whole
 
 FloatArray = npt.NDArray[np.float64]
+OnProgress = Callable[[str, int, int], None]
+"""Takes what is being done, how much of it is done, and how much there is."""
 
 
 class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEstimator is untyped
@@ -46,9 +50,13 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         network: "mlp", "linear", "bottleneck" (hidden width = number of labels), or a torch module from rows to
             features.
         hidden: Widths of the hidden layers of "mlp".
-        scale: "standard" (zero mean, unit variance on the training rows) or "none".
+        scale: "clipped" (zero mean and unit variance on the training rows, cut at ±5), "standard" (without the cut)
+            or "none".
         bias_init: "frequency" or "zero", see `Plan`.
-        epochs: Passes over the training rows.
+        epochs: Passes over the training rows, at most.
+        early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it first trains
+            on four fifths of the rows, by the others finds the best epoch, and then trains on all rows for as long.
+            Methods that do not overfit skip this.
         batch_size: Rows per step.
         lr: Learning rate of Adam.
         weight_decay: L2 weight of Adam.
@@ -90,9 +98,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         *,
         network: str | nn.Module = "mlp",
         hidden: Sequence[int] = (256,),
-        scale: str = "standard",
+        scale: str = "clipped",
         bias_init: str = "frequency",
         epochs: int = 20,
+        early_stopping: bool = True,
         batch_size: int = 32,
         lr: float = 1e-3,
         weight_decay: float = 0.0,
@@ -108,6 +117,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self.scale = scale
         self.bias_init = bias_init
         self.epochs = epochs
+        self.early_stopping = early_stopping
         self.batch_size = batch_size
         self.lr = lr
         self.weight_decay = weight_decay
@@ -124,7 +134,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         validation: tuple[Any, Any] | None = None,
         *,
         checkpoint: str | os.PathLike[str] | None = None,
+        time_limit: float | None = None,
         on_epoch: Callable[[int, History], None] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Self:
         """Learn from rows with one observed positive each.
 
@@ -134,11 +146,15 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             validation: (X_val, Y_val) to choose the best epoch by average precision. An indicator with a row of
                 two or more labels counts as fully labelled; a vector, or an indicator with at most one label per
                 row, as single-positive, and the metric is then the mean reciprocal rank of the observed label.
-            checkpoint: A file, written after each epoch, that lets a stopped fit go on where it was. It stays when the
-                fit is over, so that nothing is lost until the model is saved; delete it then.
+            checkpoint: A file, written after each epoch, that lets a stopped fit go on where it was; what is prepared
+                before the training is written to files beside it. They stay when the fit is over, so that nothing is
+                lost until the model is saved; delete them then.
+            time_limit: Seconds after which the fit ends with what it has by then; None for no limit.
             on_epoch: Called after each epoch with its number and the history.
+            on_progress: Called while the training is prepared, with what is being done, how much of it is done, and how
+                much there is.
         """
-        return self._fit(X, y, validation, checkpoint, on_epoch)
+        return self._fit(X, y, validation, checkpoint, on_epoch, (time_limit, on_progress))
 
     def _fit(
         self,
@@ -147,13 +163,22 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         validation: tuple[Any, Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         on_epoch: Callable[[int, History], None] | None,
+        pace: tuple[float | None, OnProgress | None],
         **options: Any,
     ) -> Self:
         """Fit to any kind of data; `options` are for `_make_task`."""
         self._check_parameters()
+        watch = make_watch(*pace)
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
         task = self._make_task(X, y, validation, method, self._plan(), **options)
-        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch)
+        search: list[float] = []
+        if task.validation is None and self.early_stopping and method.stops_early:
+            found = find_length(task, checkpoint=checkpoint, watch=watch.part(0.4))
+            if found is not None:
+                task = replace(task, plan=replace(task.plan, epochs=found.best_epoch + 1))
+                search = found.validation
+        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch)
+        trained.history.search = search
         self._check_trained(task.samples)
         outcome = read_outcome(task, training_logits(task, trained), self.threshold)
         method.forget_training()
@@ -211,7 +236,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         return tags
 
     def _check_parameters(self) -> None:
-        choices = {"scale": ("standard", "none"), "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
+        choices = {"scale": SCALES, "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
         for name, allowed in choices.items():
             check_choice(name, getattr(self, name), allowed)
         check_whole("epochs", self.epochs, 1)
@@ -314,6 +339,14 @@ def as_probability(logits: FloatArray) -> FloatArray:
     limits = np.finfo(np.float64)
     clamped = torch.as_tensor(logits).sigmoid().clamp(float(limits.tiny), 1 - float(limits.epsneg))
     return np.asarray(clamped)
+
+
+def make_watch(time_limit: float | None, on_progress: OnProgress | None) -> Watch:
+    """The watch of a fit that may take so many seconds from now on."""
+    if time_limit is not None and not (isinstance(time_limit, int | float | np.number) and time_limit > 0):
+        raise ValueError(f"time_limit must be a number of seconds above 0; got {time_limit!r}. Leave it out for none.")
+    watch = Watch() if time_limit is None else Watch(deadline=time.perf_counter() + float(time_limit))
+    return watch if on_progress is None else replace(watch, tell=on_progress)
 
 
 def as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:
