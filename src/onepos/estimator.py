@@ -170,9 +170,23 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         """Marginal probability of each label, (n, c), strictly inside (0, 1)."""
         return as_probability(self.decision_function(X))
 
-    def predict(self, X: Any) -> npt.NDArray[np.int64]:
+    def predict(
+        self, X: Any, *, threshold: float | str | None = None, top_k: int | None = None
+    ) -> npt.NDArray[np.int64]:
         """Indicator of the labels whose probability exceeds `thresholds_`, (n, c)."""
-        return (self.predict_proba(X) > self.thresholds_).astype(np.int64)
+        return self.decide(self.predict_proba(X), threshold=threshold, top_k=top_k)
+
+    def decide(
+        self, probability: FloatArray, *, threshold: float | str | None = None, top_k: int | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Stand-in: decisions by one number or `thresholds_`, and, with `top_k`, the k highest of each row."""
+        if isinstance(threshold, str):
+            raise ValueError(f"threshold must be a number from 0 to 1; got {threshold!r}.")
+        if top_k is None:
+            return (probability > (self.thresholds_ if threshold is None else threshold)).astype(np.int64)
+        order = np.argsort(np.argsort(-probability, axis=1, kind="stable"), axis=1)
+        is_above = ~np.isnan(probability) if threshold is None else probability > threshold
+        return ((order < top_k) & is_above).astype(np.int64)
 
     def score(self, X: Any, y: Any) -> float:
         """Label-ranking average precision against full labels (indicator), or against single ones (vector)."""
