@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.optimize import root
 
-from onepos.bench.criteria import log_probability
+from onepos.criteria import log_probability
 from onepos.methods.likelihoods import fit_scale, propensity_likelihood
 from onepos.metrics import evaluate
 from onepos.priors import estimate_priors

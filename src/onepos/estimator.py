@@ -189,9 +189,13 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         return ((order < top_k) & is_above).astype(np.int64)
 
     def score(self, X: Any, y: Any) -> float:
-        """Label-ranking average precision against full labels (indicator), or against single ones (vector)."""
+        """Label-ranking average precision against full labels (indicator), or against single ones (vector).
+
+        Rows of a vector whose label the model was not fitted with are left out, with a warning.
+        """
         logits = self.decision_function(X)
-        Y, read = read_full_labels(y, len(logits), self.classes_), ~np.isnan(logits).any(1)
+        Y = read_full_labels(y, len(logits), self.classes_, unknown="warn")
+        read = ~np.isnan(logits).any(1)
         return average_precision(Y[read], logits[read])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
