@@ -143,11 +143,81 @@ class TestFitPredictEvaluate:
         assert "read as one label" not in run(*fit, "--separator", ";", "--positives", "any")[2]
 
     def test_a_measurement_as_label_brings_a_hint(self, run, tmp_path):
-        rows = pd.DataFrame({"x": range(60), "y": np.linspace(0, 1, 60), "level": np.arange(60) % 3 + 0.5})
+        rows = pd.DataFrame({"x": np.arange(60) % 7, "y": np.linspace(0, 1, 60), "level": np.arange(60) % 3 + 0.5})
         rows.to_csv(tmp_path / "rows.csv", index=False)
         fit = ("fit", "rows.csv", "--epochs", 1, "--method", "an", "--quiet")
         assert "60 rows hold 60 different labels, such as 0.0" in run(*fit, "--label", "y")[2]
         assert run(*fit, "--label", "level")[2] == ""
+
+    @pytest.mark.parametrize(
+        "name", ["", "Unnamed: 0", "index", "id", "ID", "user_id", "user id", "userId", "userID", "id_user", "t"]
+    )
+    def test_a_column_that_looks_like_an_id_brings_a_warning(self, run, tmp_path, name):
+        """Whatever its place; the row numbers that pandas writes; a column that only counts the rows."""
+        rng = np.random.default_rng(0)
+        ids = np.arange(1, 41) if name == "t" else 10**9 + rng.permutation(40) * 7919
+        rows = pd.DataFrame({"x": rng.normal(size=40), name: ids, "tag": ["a", "b"] * 20})
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        fit = ("fit", "rows.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        code, _, err = run(*fit)
+        assert code == 0
+        read = name or "Unnamed: 1"
+        quoted = f"'{read}'" if " " in read else read
+        assert err == (
+            f"warning: column '{read}' looks like a row number or an id but is a feature; if it says nothing about the "
+            f"labels, leave it out with --drop {quoted}\n"
+        )
+        facts = json.loads((tmp_path / "onepos-model" / "model.json").read_text())
+        assert facts["feature_names"] == ["x", read], "it is used all the same"
+        assert run(*fit, "--drop", read)[2] == ""
+        assert run("predict", "onepos-model", "rows.csv", "--quiet")[2] == ""
+        rows.head(9).to_csv(tmp_path / "few.csv", index=False)
+        assert run("fit", "few.csv", *fit[2:])[2] == ""
+
+    def test_several_columns_like_ids_bring_one_warning(self, run, tmp_path):
+        rng = np.random.default_rng(0)
+        rows = pd.DataFrame({"user_id": rng.permutation(40) + 100, "x": rng.normal(size=40), "tag": ["a", "b"] * 20})
+        rows.to_csv(tmp_path / "rows.csv")
+        fit = ("fit", "rows.csv:train", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        assert run(*fit, "--validation", "rows.csv:val")[2] == (
+            "warning: columns 'Unnamed: 0', 'user_id' look like row numbers or ids but are features; if they say "
+            "nothing about the labels, leave them out with --drop 'Unnamed: 0,user_id'\n"
+        )
+        assert run(*fit, "--drop", "Unnamed: 0,user_id")[2] == ""
+
+    def test_ordinary_features_bring_no_warning_of_ids(self, run, tmp_path):
+        """Names that end alike, an id that repeats, measurements, counts, years, flags, ranks out of order."""
+        rng = np.random.default_rng(0)
+        whole = rng.permutation(40)
+        rows = pd.DataFrame(
+            {
+                **dict.fromkeys(("humid", "acid", "grid", "idle", "width", "paid", "index_of_mass", "rank"), whole),
+                "shop_id": whole // 2,
+                "drain.id": rng.normal(size=40),
+                "year": 1980 + np.arange(40),
+                "depth": np.arange(40) / 10,
+                "count": np.sort(rng.poisson(5, 40)),
+                "flag": np.arange(40) > 20,
+                "tag": ["a", "b"] * 20,
+            }
+        )
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        code, _, err = run("fit", "rows.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        assert (code, err) == (0, "")
+
+    def test_several_bad_columns_are_named_at_once(self, run, tmp_path):
+        rows = pd.DataFrame({"x": [1.0, 2.0], "city": ["Rome", "Oslo"], "day": ["2024-01-31", "2024-02-01"]})
+        rows.assign(age=[3, None], tag=["a", "b"]).to_csv(tmp_path / "rows.csv", index=False)
+        code, _, err = run("fit", "rows.csv", "--label", "tag", "--method", "an", "--epochs", 1, "--quiet")
+        assert code == 2
+        assert err == (
+            "error: rows.csv: features must be numbers, known and finite; 3 columns are not: 'city' holds text "
+            "('Rome', line 2), 'day' holds dates ('2024-01-31', line 2), 'age' has missing cells (line 3). Encode, "
+            "fill or correct them, or leave them out with drop (--drop city,day,age).\n"
+        )
+        assert not (tmp_path / "onepos-model").exists()
+        fit = ("fit", "rows.csv", "--label", "tag", "--method", "an", "--epochs", 1, "--quiet", "--drop")
+        assert run(*fit, "city,day,age")[0] == 0
 
     def test_rows_that_can_not_be_read_are_told_by_their_place(self, run, tmp_path):
         rows = pd.DataFrame({"x": np.arange(40.0), "tag": ["a", "b"] * 20})

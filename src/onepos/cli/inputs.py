@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from onepos.validation import name_some
+
 if TYPE_CHECKING:
+    import pandas as pd
+
     from onepos.cli.options import DrawOptions, RowOptions
     from onepos.datasets import Dataset
     from onepos.datasets.table import Table
     from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
 
+# Tables with fewer rows bring no warning about columns that look like ids.
+_ENOUGH_ROWS = 10
+_UNNAMED = re.compile(r"(Unnamed: \d+)?\s*")
+_ID = re.compile(r"(?i:^(id|uid|uuid|guid|index|row ?id)$|^id[ _.-]|[ _.-](id|uid|uuid|guid)$)|[a-z0-9]I[dD]$")
 _PARTS = ("train", "val", "test")
 _LAYOUTS = ("voc:", "coco:", "nuswide:", "cub:")
 """Data sets with an official layout on disk, named as `voc:FOLDER` and read by the function read_voc."""
@@ -28,7 +37,8 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
     Args:
         data: What the user typed.
         options: Which columns hold what, and the seed of the split.
-        features: The columns of a table that are features, where a model needs them; all others by default.
+        features: The columns of a table that a model needs as features; by default all but the labels, with a
+            warning about those that look like row numbers or ids.
     """
     from onepos.datasets import load_dataset, read_dataset
 
@@ -50,6 +60,8 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
         dataset = read_dataset(name, **columns) if is_file else load_dataset(name, options.data_root)
     if options.label and not options.separator:
         _warn_of_odd_labels(dataset.label_names, dataset.n_samples)
+    if table is not None and features is None:
+        _warn_of_id_columns(table.frame[list(dataset.feature_names or ())])
     return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
 
 
@@ -152,6 +164,32 @@ def _warn_of_odd_labels(names: Sequence[str], n_rows: int) -> None:
             UserWarning,
             stacklevel=2,
         )
+
+
+def _warn_of_id_columns(frame: pd.DataFrame) -> None:
+    """Warn of features that look like row numbers or ids, from which a model learns nothing that holds for new rows."""
+    from onepos.datasets.table import drop_option
+
+    found = [name for name in frame.columns if len(frame) >= _ENOUGH_ROWS and _is_id(name, frame[name])]
+    if not found:
+        return
+    names, remedy = name_some(found, 10), drop_option(found)
+    if len(found) == 1:
+        text = f"column {names} looks like a row number or an id but is a feature; if it says nothing about the labels"
+    else:
+        text = f"columns {names} look like row numbers or ids but are features; if they say nothing about the labels"
+    them = "it" if len(found) == 1 else "them"
+    warnings.warn(f"{text}, leave {them} out with {remedy}", UserWarning, stacklevel=2)
+
+
+def _is_id(name: str, column: pd.Series[Any]) -> bool:
+    """Whether a feature has no name, numbers the rows from 0 or 1, or has the name of an id and no value twice."""
+    import numpy as np
+
+    first = column.iloc[0]
+    if _UNNAMED.fullmatch(name) or (first in (0, 1) and np.array_equal(column, first + np.arange(len(column)))):
+        return True
+    return _ID.search(name) is not None and column.is_unique and bool((column % 1 == 0).all())
 
 
 def _is_fraction(text: str) -> bool:

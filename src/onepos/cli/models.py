@@ -100,7 +100,8 @@ def fit(
     check_folder(checkpoint, save_draw, report)
     settings = train_options.parameters()
     rows = read_rows(data, row_options)
-    held_out = None if validation is None else read_rows(validation, row_options)
+    needed = getattr(rows, "feature_names", None)
+    held_out = None if validation is None else read_rows(validation, row_options, needed)
     observed = observe(rows, draw_options, seed, settings.get("positives", "single"), save_draw)
 
     from onepos.bench.recipes import Recipe, check_recipe, find_recipe
