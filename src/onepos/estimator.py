@@ -180,13 +180,16 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self, probability: FloatArray, *, threshold: float | str | None = None, top_k: int | None = None
     ) -> npt.NDArray[np.int64]:
         """Stand-in: decisions by one number or `thresholds_`, and, with `top_k`, the k highest of each row."""
+        if threshold is not None and top_k is not None:
+            raise ValueError(f"threshold and top_k exclude each other; got {threshold!r} and {top_k!r}. Pass one.")
         if isinstance(threshold, str):
             raise ValueError(f"threshold must be a number from 0 to 1; got {threshold!r}.")
         if top_k is None:
             return (probability > (self.thresholds_ if threshold is None else threshold)).astype(np.int64)
+        if top_k > len(self.classes_):
+            raise ValueError(f"top_k must be at most {len(self.classes_)}, the number of labels; got {top_k}.")
         order = np.argsort(np.argsort(-probability, axis=1, kind="stable"), axis=1)
-        is_above = ~np.isnan(probability) if threshold is None else probability > threshold
-        return ((order < top_k) & is_above).astype(np.int64)
+        return ((order < top_k) & ~np.isnan(probability)).astype(np.int64)
 
     def score(self, X: Any, y: Any) -> float:
         """Label-ranking average precision against full labels (indicator), or against single ones (vector).
