@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -85,6 +86,17 @@ def binarize(cells: Iterable[Any], separator: str | None = None) -> tuple[Indica
     for marks, row in zip(indicator, rows, strict=True):
         marks[[column[name] for name in row]] = 1
     return indicator, tuple(names)
+
+
+def list_labels(
+    names: Sequence[Any], scores: npt.NDArray[np.float64], decisions: npt.NDArray[np.integer]
+) -> list[list[Any]]:
+    """The names of the labels decided for each row, the one with the highest score first."""
+    rows, labels = np.nonzero(decisions)
+    order = np.lexsort((-scores[rows, labels], rows))
+    ends = np.cumsum(np.bincount(rows, minlength=len(decisions)))
+    chosen = [names[label] for label in labels[order].tolist()]
+    return [chosen[start:end] for start, end in pairwise([0, *ends.tolist()])]
 
 
 def _as_array(y: Any, n_rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
