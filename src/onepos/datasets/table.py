@@ -141,6 +141,15 @@ class Table:
                 frame = frame[list(columns)]
             return check_features(self._to_features(frame, are_needed=columns is not None)), tuple(frame.columns)
 
+    def to_texts(self, column: str) -> list[str]:
+        """The cells of a column as text, such as ids; to keep those of a text file as written, name it in `open_table`.
+
+        Whole numbers have no decimal point, and missing cells are empty.
+        """
+        with naming(self.path):
+            self.check_columns([column])
+            return [str(cell) for cell in _label_cells(self.frame[column])]
+
     def check_columns(self, wanted: Sequence[str], present: Iterable[str] | None = None) -> None:
         """Raise a ValueError where a column is missing."""
         check_known(wanted, self.frame.columns if present is None else present, f"{self.path.name} has no column")
