@@ -1,6 +1,7 @@
 """The command line as a person uses it: files in, files out, one sentence where something is wrong."""
 
 import csv
+import io
 import json
 import os
 import re
@@ -13,10 +14,13 @@ from typing import get_type_hints
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from onepos import SinglePositiveClassifier
 from onepos.cli.inputs import read_rows
 from onepos.cli.options import RowOptions
+from onepos.cli.outputs import join_labels
 from onepos.datasets import load_dataset, write_npz
 from onepos.metrics import micro_f1
 
@@ -547,6 +551,15 @@ class TestPredictions:
         code, out, _ = run("predict", "onepos-model", "new.csv", "--out", "p.jsonl")
         assert "quotation marks" not in out
         assert [row["predicted"] for row in self.read(table / "p.jsonl")] == expected
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.text(alphabet="ab;\"\\,| \n\r'ä"), max_size=4))
+    def test_any_labels_can_be_split_again(self, labels):
+        cell = join_labels(labels)
+        assert next(csv.reader(io.StringIO(cell, newline=""), delimiter=";"), []) == labels
+        plain = [label for label in labels if not set(label) & set(';"\n\r')]
+        if plain and all(plain):
+            assert join_labels(plain) == ";".join(plain)
 
     def test_rules_at_prediction(self, run, table, model):
         X = pd.read_csv(table / "new.csv")

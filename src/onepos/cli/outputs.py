@@ -79,8 +79,8 @@ def join_labels(labels: list[str]) -> str:
         ['salt; pepper', 'oil']
     """
     line = io.StringIO()
-    csv.writer(line, delimiter=";", lineterminator="").writerow(labels)
-    return line.getvalue()
+    csv.writer(line, delimiter=";", lineterminator="\r\n").writerow(labels)  # a label with one of both is quoted
+    return line.getvalue().removesuffix("\r\n")
 
 
 def _free_name(name: str, taken: list[str]) -> str:
