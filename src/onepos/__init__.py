@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from onepos.priors import estimate_priors as estimate_priors
     from onepos.protocol import draw_single_positive as draw_single_positive
     from onepos.protocol import train_val_test_split as train_val_test_split
+    from onepos.scoring import SCORERS as SCORERS
 
 _MODULES = {
     "onepos.methods.crossfit": ("held_out_probabilities",),
@@ -71,6 +72,7 @@ _MODULES = {
     "onepos.metrics": ("METRICS", "evaluate"),
     "onepos.priors": ("PriorEstimate", "estimate_priors"),
     "onepos.protocol": ("draw_single_positive", "train_val_test_split"),
+    "onepos.scoring": ("SCORERS",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

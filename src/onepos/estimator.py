@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from onepos.labels import read_full_labels, read_labels
+from onepos.labels import list_labels, read_full_labels, read_labels
 from onepos.methods import make_method
 from onepos.methods.base import Method, Watch
 from onepos.metrics import average_precision
@@ -29,6 +29,9 @@ from onepos.training.plan import Plan
 from onepos.training.samples import SCALES, Samples, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task
 from onepos.validation import Indicator, check_choice, check_finite, check_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 FloatArray = npt.NDArray[np.float64]
 OnProgress = Callable[[str, int, int], None]
@@ -195,14 +198,72 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         """Marginal probability of each label, (n, c), strictly inside (0, 1)."""
         return as_probability(self.decision_function(X))
 
-    def predict(self, X: Any) -> npt.NDArray[np.int64]:
+    def predict(
+        self, X: Any, *, threshold: float | str | None = None, top_k: int | None = None
+    ) -> npt.NDArray[np.int64]:
         """Indicator of the labels whose probability exceeds `thresholds_`, (n, c)."""
-        return (self.predict_proba(X) > self.thresholds_).astype(np.int64)
+        return self.decide(self.predict_proba(X), threshold=threshold, top_k=top_k)
+
+    def decide(
+        self, probability: FloatArray, *, threshold: float | str | None = None, top_k: int | None = None
+    ) -> npt.NDArray[np.int64]:
+        """Stand-in: decisions by one number or `thresholds_`, and, with `top_k`, the k highest of each row."""
+        if threshold is not None and top_k is not None:
+            raise ValueError(f"threshold and top_k exclude each other; got {threshold!r} and {top_k!r}. Pass one.")
+        if isinstance(threshold, str):
+            raise ValueError(f"threshold must be a number from 0 to 1; got {threshold!r}.")
+        if top_k is None:
+            return (probability > (self.thresholds_ if threshold is None else threshold)).astype(np.int64)
+        if top_k > len(self.classes_):
+            raise ValueError(f"top_k must be at most {len(self.classes_)}, the number of labels; got {top_k}.")
+        order = np.argsort(np.argsort(-probability, axis=1, kind="stable"), axis=1)
+        return ((order < top_k) & ~np.isnan(probability)).astype(np.int64)
+
+    def predict_labels(
+        self, X: Any, *, threshold: float | str | None = None, top_k: int | None = None
+    ) -> list[list[Any]]:
+        """The predicted labels of each row by name, the most probable first; a row may have none.
+
+        `threshold` and `top_k` are those of `decide`.
+        """
+        probability = self.predict_proba(X)
+        decisions = self.decide(probability, threshold=threshold, top_k=top_k)
+        return list_labels(self.classes_.tolist(), probability, decisions)
+
+    def to_frame(self, values: npt.ArrayLike, X: Any = None) -> pd.DataFrame:
+        """What `predict_proba`, `predict` or `decision_function` gave, as a data frame with a column per label.
+
+        Args:
+            values: (n, c).
+            X: Rows whose index the data frame takes, if they are a data frame.
+
+        Example:
+            >>> import pandas as pd
+            >>> from onepos import SinglePositiveClassifier
+            >>> X = pd.DataFrame({"width": [1.0, 2.0, 3.0]}, index=["r1", "r2", "r3"])
+            >>> model = SinglePositiveClassifier("an", epochs=1, random_state=0).fit(X, ["dog", "cat", "dog"])
+            >>> model.to_frame(model.predict_proba(X), X).round().columns.tolist()
+            ['cat', 'dog']
+        """
+        import pandas as pd
+
+        check_is_fitted(self)
+        array = np.asarray(values)
+        if array.ndim != 2 or array.shape[1] != len(self.classes_):
+            raise ValueError(
+                f"values must have one column per label, {len(self.classes_)} in all; the shape is {array.shape}. "
+                "Pass what predict_proba, predict or decision_function gave."
+            )
+        return pd.DataFrame(array, columns=self.classes_, index=getattr(X, "index", None))
 
     def score(self, X: Any, y: Any) -> float:
-        """Label-ranking average precision against full labels (indicator), or against single ones (vector)."""
+        """Label-ranking average precision against full labels (indicator), or against single ones (vector).
+
+        Rows of a vector whose label the model was not fitted with are left out, with a warning.
+        """
         logits = self.decision_function(X)
-        Y, read = read_full_labels(y, len(logits), self.classes_), ~np.isnan(logits).any(1)
+        Y = read_full_labels(y, len(logits), self.classes_, unknown="warn")
+        read = ~np.isnan(logits).any(1)
         return average_precision(Y[read], logits[read])
 
     def save(self, folder: str | os.PathLike[str]) -> None:

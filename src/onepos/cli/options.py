@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -115,6 +114,28 @@ class ImageOptions:
 
 
 @dataclass(frozen=True)
+class DecisionOptions:
+    """How probabilities become labels; by default as the model was fitted."""
+
+    threshold: Annotated[
+        str | None,
+        Option(
+            metavar="RULE",
+            help="Predict a label above this probability, or by a rule: prior, f1, hamming or precision=0.9 "
+            "[default: the rule given to `onepos fit`].",
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None, Option("--top-k", metavar="K", min=1, help="Predict the K most probable labels of each row.")
+    ] = None
+
+    def parameters(self) -> dict[str, Any]:
+        """The given ones by name, as `SinglePositiveClassifier.decide` takes them."""
+        given = {"threshold": _parse_threshold(self.threshold), "top_k": self.top_k}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class TrainOptions:
     """Parameters of a classifier; None leaves the classifier's default."""
 
@@ -143,9 +164,16 @@ class TrainOptions:
         if self.hidden is not None:
             given["hidden"] = _parse_widths(self.hidden)
         if self.threshold is not None:
-            with suppress(ValueError):  # the estimator checks a word
-                given["threshold"] = float(self.threshold)
+            given["threshold"] = _parse_threshold(self.threshold)
         return given
+
+
+def _parse_threshold(text: str | None) -> float | str | None:
+    """A number, or a word, which the estimator checks."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _parse_widths(text: str) -> tuple[int, ...]:
