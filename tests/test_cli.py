@@ -262,7 +262,9 @@ class TestFitPredictEvaluate:
         code, _, err = run("fit", "single.csv", "--label", "tag", "--method", "epr", "--recipe", "yeast")
         assert code == 2
         assert "the recipe of epr needs the cardinality, which only full labels tell" in err
-        assert "threshold must be a number from 0 to 1 or 'prior'; got 'half'" in run(*fit, "--threshold", "half")[2]
+        assert (
+            "threshold must be a number from 0 to 1, 'prior', 'f1', 'hamming' or" in run(*fit, "--threshold", "half")[2]
+        )
         code, _, err = run(*fit, "--method", "em", "--recipe", "yeats")
         assert code == 2
         assert "a recipe must be for one of cal500, " in err

@@ -26,7 +26,7 @@ def classifier(method="crisp", **parameters):
 
 def test_shapes_and_ranges(toy):
     X, Y, observed = toy
-    model = classifier().fit(X, observed)
+    model = classifier(threshold=0.5).fit(X, observed)
     logits, probability, predicted = model.decision_function(X), model.predict_proba(X), model.predict(X)
     assert logits.shape == probability.shape == predicted.shape == (60, 4)
     assert predicted.dtype == np.int64
@@ -374,8 +374,11 @@ class TestBadInput:
             ({"bias_init": "prior"}, "bias_init must be 'frequency' or 'zero'; got 'prior'"),
             ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
             ({"batch_size": 2.5}, "batch_size must be a whole number of at least 1; got 2.5"),
-            ({"threshold": 1.5}, "threshold must be a number from 0 to 1 or 'prior'; got 1.5"),
-            ({"threshold": "half"}, "threshold must be a number from 0 to 1 or 'prior'; got 'half'"),
+            ({"threshold": 1.5}, "threshold must be a number from 0 to 1, 'prior', 'f1', 'hamming' or .*; got 1.5"),
+            ({"threshold": "precision=2"}, "'precision=P' with P from 0 to 1; got 'precision=2'"),
+            ({"min_labels": -1}, "min_labels must be a whole number of at least 0; got -1"),
+            ({"min_labels": "one"}, "min_labels must be a whole number of at least 0; got 'one'"),
+            ({"min_labels": 5}, "min_labels must be at most 4, the number of labels; got 5"),
             ({"lr": -1}, "lr must be a number and not negative; got -1"),
             ({"lr": "fast"}, "lr must be a number and not negative; got 'fast'"),
             ({"hidden": 16}, "hidden must be whole widths of at least 1"),

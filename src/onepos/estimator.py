@@ -22,10 +22,12 @@ from onepos.labels import list_labels, read_full_labels, read_labels
 from onepos.methods import make_method
 from onepos.methods.base import Method, Watch
 from onepos.metrics import average_precision
+from onepos.priors import check_top_k, decide, decide_top, read_rule
 from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.loop import History, find_length, run_in_steps, train
-from onepos.training.outcome import read_outcome, training_logits
+from onepos.training.outcome import read_curve, training_logits
 from onepos.training.plan import Plan
+from onepos.training.runtime import choose_device, place, widen
 from onepos.training.samples import SCALES, Samples, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task
 from onepos.validation import Indicator, check_choice, check_finite, check_whole
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 OnProgress = Callable[[str, int, int], None]
 """Takes what is being done, how much of it is done, and how much there is."""
+
+# Of a prediction at a time: rows, and numbers in the wider of its inputs and its logits (128 MB).
+_STEP_ROWS, _STEP_NUMBERS = 4096, 1 << 24
 
 
 class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEstimator is untyped
@@ -63,8 +68,12 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         batch_size: Rows per step.
         lr: Learning rate of Adam.
         weight_decay: L2 weight of Adam.
-        threshold: Probability above which `predict` sets a label: a number for all labels, or "prior", which gives
-            each label the threshold that as many training rows exceed as carry it by `class_prior_`.
+        threshold: How `predict` turns probabilities into labels (docs/decisions.md). "prior": each label is predicted
+            as often as `class_prior_` states. "f1": the threshold of each label makes its expected F1 largest.
+            "hamming": 0.5. "precision=0.9": where a label is predicted, its probability is 0.9 on average. Or a
+            probability to exceed, for all labels. `predict` and `decide` take another rule without another fit.
+        min_labels: Labels that each row gets at least, the most probable ones, by "prior", "f1" and "hamming"; other
+            rules do not add labels. "auto" is 1 where each training row has an observed label, and otherwise 0.
         positives: "single" (each row holds exactly one positive, checked) or "any" (none or several are fine).
         device: "auto", "cpu", "cuda", "mps".
         precision: "32" or "bf16".
@@ -76,6 +85,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         class_prior_interval_: Lower and upper end, (c, 2), as explained at `estimate_priors`; NaN where the
             method was given its priors.
         thresholds_: Probability above which `predict` sets a label, (c,).
+        min_labels_: Labels that `predict` gives each row at least.
+        decision_curve_: What the rules need of the training rows: some points of the sorted probabilities of each
+            label. They are those of `predict_proba`, or of models that did not see the row where the method has such.
         history_: What happened in each epoch.
         method_: The fitted method.
         n_features_in_: Number of features.
@@ -108,7 +120,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         batch_size: int = 32,
         lr: float = 1e-3,
         weight_decay: float = 0.0,
-        threshold: float | str = 0.5,
+        threshold: float | str = "prior",
+        min_labels: int | str = "auto",
         positives: str = "single",
         device: str = "auto",
         precision: str = "32",
@@ -125,6 +138,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self.lr = lr
         self.weight_decay = weight_decay
         self.threshold = threshold
+        self.min_labels = min_labels
         self.positives = positives
         self.device = device
         self.precision = precision
@@ -183,10 +197,12 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch)
         trained.history.search = search
         self._check_trained(task.samples)
-        outcome = read_outcome(task, training_logits(task, trained), self.threshold)
+        logits = training_logits(task, trained)
+        self.class_prior_, self.class_prior_interval_ = method.final_prior(logits, task.observed)
+        self.decision_curve_ = read_curve(task, logits, self.class_prior_, self.min_labels)
+        self.thresholds_, self.min_labels_ = self.decision_curve_.choose(self.threshold)
         method.forget_training()
-        self.history_, self.method_, self.network_ = trained.history, method.cpu(), trained.network.cpu()
-        self.class_prior_, self.class_prior_interval_, self.thresholds_ = outcome
+        self.history_, self.method_, self.network_ = trained.history, method.cpu(), self._settle(trained.network)
         return self
 
     def decision_function(self, X: Any) -> FloatArray:
@@ -201,23 +217,43 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     def predict(
         self, X: Any, *, threshold: float | str | None = None, top_k: int | None = None
     ) -> npt.NDArray[np.int64]:
-        """Indicator of the labels whose probability exceeds `thresholds_`, (n, c)."""
+        """Predicted labels, (n, c) of 0 and 1; see `decide`."""
+        self._check_decision(threshold, top_k)
         return self.decide(self.predict_proba(X), threshold=threshold, top_k=top_k)
 
     def decide(
-        self, probability: FloatArray, *, threshold: float | str | None = None, top_k: int | None = None
+        self, probability: npt.ArrayLike, *, threshold: float | str | None = None, top_k: int | None = None
     ) -> npt.NDArray[np.int64]:
-        """Stand-in: decisions by one number or `thresholds_`, and, with `top_k`, the k highest of each row."""
+        """Turn probabilities into labels, (n, c) of 0 and 1.
+
+        Args:
+            probability: What `predict_proba` gave, (n, c). A row of NaN, such as a skipped image, gets no labels.
+            threshold: A rule as for the constructor; None is the rule of the fit.
+            top_k: Give each row its `top_k` most probable labels, whatever the thresholds.
+        """
+        self._check_decision(threshold, top_k)
+        values = np.asarray(probability, np.float64)
+        c = len(self.classes_)
+        if values.ndim != 2 or values.shape[1] != c:
+            raise ValueError(
+                f"probability must have one column per label, {c} in all; its shape is {values.shape}. Pass what "
+                "predict_proba gave."
+            )
+        if top_k is not None:
+            return decide_top(values, top_k)
+        if threshold is None:
+            return decide(values, self.thresholds_, self.min_labels_)
+        return decide(values, *self.decision_curve_.choose(threshold))
+
+    def _check_decision(self, threshold: float | str | None, top_k: int | None) -> None:
+        """Before any work is done."""
+        check_is_fitted(self)
         if threshold is not None and top_k is not None:
             raise ValueError(f"threshold and top_k exclude each other; got {threshold!r} and {top_k!r}. Pass one.")
-        if isinstance(threshold, str):
-            raise ValueError(f"threshold must be a number from 0 to 1; got {threshold!r}.")
-        if top_k is None:
-            return (probability > (self.thresholds_ if threshold is None else threshold)).astype(np.int64)
-        if top_k > len(self.classes_):
-            raise ValueError(f"top_k must be at most {len(self.classes_)}, the number of labels; got {top_k}.")
-        order = np.argsort(np.argsort(-probability, axis=1, kind="stable"), axis=1)
-        return ((order < top_k) & ~np.isnan(probability)).astype(np.int64)
+        if threshold is not None:
+            read_rule(threshold)
+        if top_k is not None:
+            check_top_k(top_k, len(self.classes_))
 
     def predict_labels(
         self, X: Any, *, threshold: float | str | None = None, top_k: int | None = None
@@ -302,9 +338,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             check_choice(name, getattr(self, name), allowed)
         check_whole("epochs", self.epochs, 1)
         check_whole("batch_size", self.batch_size, 1)
-        is_number = isinstance(self.threshold, int | float | np.number)
-        if not (0 <= self.threshold <= 1 if is_number else self.threshold == "prior"):  # type: ignore[operator]
-            raise ValueError(f"threshold must be a number from 0 to 1 or 'prior'; got {self.threshold!r}.")
+        read_rule(self.threshold)
+        if self.min_labels != "auto":
+            check_whole("min_labels", self.min_labels, 0)
         self._check_not_negative("lr")
         self._check_not_negative("weight_decay")
         widths = self.hidden if isinstance(self.hidden, Sequence) and not isinstance(self.hidden, str) else (None,)
@@ -353,10 +389,27 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         """Judge what happened to the samples during the training."""
 
     def _logits(self, rows: Any) -> FloatArray:
-        """Logits of rows as the network takes them, but for the scaling."""
-        # In double precision the logits of a row do not depend on which rows are beside it in the batch.
-        network = copy.deepcopy(self.network_).double().eval()
-        return np.asarray(run_in_steps(network, as_samples(rows, self.scaling_, torch.float64), torch.device("cpu")))
+        """Logits of rows as the network takes them, but for the scaling; some rows at a time."""
+        device = choose_device(str(self.device))
+        dtype = place(self.network_, device)
+        logits = np.empty((rows.shape[0], len(self.classes_)))
+        step = max(1, min(_STEP_ROWS, _STEP_NUMBERS // max(rows.shape[1], logits.shape[1])))
+        for start in range(0, len(logits), step):
+            part = as_samples(rows[start : start + step], self.scaling_, dtype).to(device)
+            logits[start : start + step] = run_in_steps(self.network_, part, device).cpu()
+        return logits
+
+    def _settle(self, network: nn.Module) -> nn.Module:
+        """The network as a fitted model keeps it, on the CPU; a model folder gives the same again."""
+        return widen(network)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copies: on the CPU, so that a machine without an accelerator can read it."""
+        state: dict[str, Any] = super().__getstate__()
+        if any(tensor.device.type != "cpu" for tensor in getattr(self, "network_", nn.Module()).parameters()):
+            network, method = copy.deepcopy((self.network_, self.method_))  # at once: they share the head
+            state = state | {"network_": self._settle(network), "method_": method.cpu()}
+        return state
 
     def _facts(self) -> dict[str, Any]:
         """What a model folder keeps of this kind of model alone."""

@@ -20,7 +20,9 @@ import onepos
 from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.methods.base import Method
+from onepos.priors import DecisionCurve
 from onepos.training.loop import History
+from onepos.training.runtime import choose_device, narrow
 from onepos.training.samples import Scaling
 from onepos.validation import without_nan
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _CLASSES = {"rows": "SinglePositiveClassifier", "images": "SinglePositiveImageClassifier"}
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
+_CURVE = "decisions."  # before the names of its tensors
 _NEXT = ".{}.next"  # a file that is written and not yet in its place
 
 
@@ -43,7 +46,7 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
 
     folder = Path(folder)
     tensors = {
-        f"{part}.{name}": tensor.contiguous()
+        f"{part}.{name}": narrow(tensor).cpu().contiguous()
         for part, module in model._parts().items()
         for name, tensor in module.state_dict().items()
     }
@@ -51,6 +54,7 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
         tensors["scaling.mean"] = torch.from_numpy(model.scaling_.mean)
         tensors["scaling.scale"] = torch.from_numpy(model.scaling_.scale)
         tensors["scaling.limit"] = torch.tensor(model.scaling_.limit, dtype=torch.float64)
+    tensors |= {f"{_CURVE}{name}": torch.as_tensor(values) for name, values in model.decision_curve_._asdict().items()}
     weights = save(tensors)
     facts = {
         "format": FORMAT,
@@ -64,6 +68,7 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
         "class_prior": without_nan(model.class_prior_.tolist()),
         "class_prior_interval": without_nan(model.class_prior_interval_.tolist()),
         "thresholds": model.thresholds_.tolist(),
+        "min_labels": model.min_labels_,
         "history": without_nan(asdict(model.history_)),
     }
     text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False, default=_as_json)
@@ -186,14 +191,15 @@ def _rebuild(
         if network is None:
             raise ValueError("this model has a network of your own; pass it again: load(folder, network=…).")
         parameters["network"] = network
-    parameters["hidden"] = tuple(parameters["hidden"])
+    parameters["hidden"], parameters["device"] = tuple(parameters["hidden"]), _device_here(parameters["device"])
     model = cls(_make_method(facts["method"], method), **parameters)
     model.classes_, c = np.array(facts["classes"]), len(facts["classes"])
     if len(set(facts["classes"])) != c:
         raise KeyError("classes must differ from each other")
     model.class_prior_ = _read_numbers(facts, "class_prior", c)
     model.class_prior_interval_ = _read_numbers(facts, "class_prior_interval", c, 2)
-    model.thresholds_ = _read_numbers(facts, "thresholds", c)
+    model.thresholds_, model.min_labels_ = _read_numbers(facts, "thresholds", c), int(facts["min_labels"])
+    model.decision_curve_ = _read_curve({name: tensors.pop(f"{_CURVE}{name}") for name in DecisionCurve._fields}, c)
     model.history_ = History(**facts["history"])
     mean, scale, limit = (tensors.pop(f"scaling.{name}", None) for name in ("mean", "scale", "limit"))
     if mean is None or scale is None or limit is None:
@@ -210,9 +216,28 @@ def _rebuild(
         mine = [key for key in tensors if key.startswith(f"{name}.")]
         part.load_state_dict({key.removeprefix(f"{name}."): tensors.pop(key) for key in mine})
         part.eval()
+    model.network_ = model._settle(model.network_)
     if tensors:
         raise KeyError(f"{next(iter(tensors))} belongs to no part")
     return model
+
+
+def _device_here(name: str) -> str:
+    """The device of the fit; "auto" where this machine has no such device."""
+    try:
+        choose_device(name)
+    except ValueError:
+        return "auto"
+    return name
+
+
+def _read_curve(tensors: dict[str, torch.Tensor], c: int) -> DecisionCurve:
+    m = len(tensors["rank"])
+    wanted = {"rank": (m,), "threshold": (m, c), "total": (m, c), "matched": (c,), "min_labels": ()}
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != wanted or not m:
+        raise KeyError("the curve of the decisions has the wrong size")
+    rank, threshold, total, matched = (tensors[name].numpy() for name in ("rank", "threshold", "total", "matched"))
+    return DecisionCurve(rank, threshold, total, matched, int(tensors["min_labels"]))
 
 
 def _read_numbers(facts: dict[str, Any], name: str, *shape: int) -> npt.NDArray[np.float64]:

@@ -346,6 +346,7 @@ def test_scores_are_those_of_the_classifier(scenes, study):
         batch_size=run.batch_size,
         lr=run.lr,
         weight_decay=run.weight_decay,
+        threshold=0.5,
         device="cpu",
         random_state=run.seed,
     ).fit(train.X, trial.observed, validation=(val.X, val.Y))

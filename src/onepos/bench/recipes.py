@@ -25,13 +25,14 @@ class Recipe:
 def find_recipe(method: str, dataset: str, Y: npt.NDArray[Any] | None = None) -> Recipe:
     """The recipe of a method on a data set; the method's defaults where there is none.
 
-    Some need the mean number of labels per row, from the full labels `Y` of the training rows.
+    Some need the mean number of labels per row, from the full labels `Y` of the training rows. Published methods decide
+    at one half, unless the recipe has another threshold.
     """
     entry = find_entry(method, dataset)
     if not entry:
         return Recipe()
     parameters = {name: resolve(value, method, Y) for name, value in entry.get("parameters", {}).items()}
-    return Recipe(parameters, dict(entry.get("plan", {})), entry["source"])
+    return Recipe(parameters, {"threshold": 0.5} | entry.get("plan", {}), entry["source"])
 
 
 def check_recipe(method: str, dataset: str) -> None:

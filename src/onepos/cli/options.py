@@ -151,8 +151,9 @@ class TrainOptions:
     threshold: Annotated[
         str | None,
         Option(
-            help="Predict a label above this probability; 'prior' chooses one per label so that it is predicted as "
-            "often as its estimated share [default: 0.5]."
+            help="How labels are predicted: 'prior', each as often as its estimated share; 'f1', for the best expected "
+            "F1; 'hamming', above 0.5; 'precision=0.9', right in nine of ten cases; or above a number from 0 to 1 "
+            "[default: prior]."
         ),
     ] = None
     device: Device = None

@@ -112,7 +112,8 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         batch_size: int = 32,
         lr: float = 1e-3,
         weight_decay: float = 0.0,
-        threshold: float | str = 0.5,
+        threshold: float | str = "prior",
+        min_labels: int | str = "auto",
         positives: str = "single",
         device: str = "auto",
         precision: str = "32",
@@ -138,6 +139,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
             lr=lr,
             weight_decay=weight_decay,
             threshold=threshold,
+            min_labels=min_labels,
             positives=positives,
             device=device,
             precision=precision,
@@ -177,7 +179,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         if self.features_ is not None:
             return self._logits(self._extract(X, on_images)[0])
         images, device = self._open(X, on_images), choose_device(str(self.device))
-        outputs = run_network(copy.deepcopy(self.network_), images, device, "predicting, image", on_images)
+        outputs = run_network(self.network_, images, device, "predicting, image", on_images)
         judge_unreadable(images, images.skipped, self.on_error)
         return outputs.astype(np.float64)
 
@@ -270,6 +272,10 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
             return taken
         on_batch = None if on_images is None else lambda done: on_images("decoding, image", done, len(kept))
         return pack_images(taken, self.cache, on_batch)
+
+    def _settle(self, network: nn.Module) -> nn.Module:
+        """A network for images stays in single precision: in double it would be many times slower."""
+        return network.cpu() if self.features_ is None else super()._settle(network)
 
     def _check_trained(self, samples: Samples) -> None:
         if isinstance(samples, ImageFiles):  # a file that was lost since the images were checked

@@ -1,7 +1,7 @@
 """Class priors from one observed label per row: P(label j) for every label, with intervals and a warning.
 
 `best_bin` is the paper's estimator, `bracket` needs held-out probabilities of the observed label, `thresholds` turns
-priors into decisions.
+probabilities into decisions.
 """
 
 from __future__ import annotations
@@ -11,19 +11,34 @@ from typing import Any
 from onepos.priors.best_bin import BOUNDS, best_bin_priors, check_parameters
 from onepos.priors.bracket import bracket_priors, count_near_ties
 from onepos.priors.estimate import FloatArray, PriorEstimate
-from onepos.priors.thresholds import make_thresholds, match_thresholds
+from onepos.priors.thresholds import (
+    DecisionCurve,
+    check_top_k,
+    decide,
+    decide_top,
+    make_curve,
+    make_thresholds,
+    match_thresholds,
+    read_rule,
+)
 from onepos.validation import suggest
 
 __all__ = [
     "BOUNDS",
     "ESTIMATORS",
+    "DecisionCurve",
     "FloatArray",
     "PriorEstimate",
     "check_parameters",
+    "check_top_k",
     "count_near_ties",
+    "decide",
+    "decide_top",
     "estimate_priors",
+    "make_curve",
     "make_thresholds",
     "match_thresholds",
+    "read_rule",
 ]
 
 ESTIMATORS = ("bbe", "bracket")

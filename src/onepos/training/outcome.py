@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from onepos.priors import FloatArray, make_thresholds
+from onepos.priors import DecisionCurve, FloatArray, make_curve, make_thresholds
 from onepos.training.loop import Trained, run_in_steps
 from onepos.training.samples import Samples
 from onepos.training.task import Task
@@ -43,6 +43,23 @@ def read_outcome(task: Task, logits: Tensor, threshold: float | str) -> Outcome:
     """
     prior, interval = task.learner.method.final_prior(logits, task.observed)
     return Outcome(prior, interval, make_thresholds(threshold, torch.sigmoid(logits).numpy(), prior))
+
+
+def read_curve(task: Task, logits: Tensor, prior: FloatArray, min_labels: int | str) -> DecisionCurve:
+    """What the rules of decisions need of a trained task.
+
+    Args:
+        task: What was trained.
+        logits: Of its training rows.
+        prior: Its class priors, (c,).
+        min_labels: Labels that a row gets at least; "auto" is 1 where each training row has an observed label, and
+            otherwise 0.
+    """
+    least = int(task.observed.any(1).all()) if isinstance(min_labels, str) else int(min_labels)
+    c = logits.shape[1]
+    if least > c:
+        raise ValueError(f"min_labels must be at most {c}, the number of labels; got {least}.")
+    return make_curve(torch.sigmoid(logits).numpy(), prior, least)
 
 
 @torch.no_grad()

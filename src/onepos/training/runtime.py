@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from onepos.validation import check_choice
 
@@ -55,6 +56,39 @@ def open_runtime(device: str, precision: str) -> Runtime:
     """The device of this name in "32" or "bf16"."""
     check_choice("precision", precision, ("32", "bf16"))
     return Runtime(choose_device(device), precision == "bf16")
+
+
+_ROUNDED = (torch.float32, torch.float64)  # half precision stays: a module that keeps it knows why
+
+
+def widen(module: nn.Module) -> nn.Module:
+    """Round the weights to single precision, as a model folder keeps them, and hold them in double, on the CPU.
+
+    In double precision the output of a row does not depend on which rows are beside it in the batch.
+    """
+    _convert(module, lambda t: t.to("cpu", torch.float32).double() if t.dtype in _ROUNDED else t.cpu())
+    return module
+
+
+def _convert(module: nn.Module, change: Callable[[Tensor], Tensor]) -> None:
+    """Change all parameters and buffers, as `module.to` does."""
+    module._apply(change)  # type: ignore[no-untyped-call]
+
+
+def narrow(tensor: Tensor) -> Tensor:
+    """Undo `widen` for a file."""
+    return tensor.float() if tensor.dtype == torch.float64 else tensor
+
+
+def place(module: nn.Module, device: torch.device) -> torch.dtype:
+    """Move a module that `widen` gave to the device; the precision it has there, single on one without double."""
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    device = torch.empty(0, device=device).device  # with its number
+    for tensor in (*module.parameters(), *module.buffers()):
+        if tensor.device != device or (tensor.dtype in _ROUNDED and tensor.dtype != dtype):
+            _convert(module, lambda t: t.to(device, dtype) if t.dtype in _ROUNDED else t.to(device))
+            break
+    return dtype
 
 
 @contextmanager
