@@ -53,6 +53,8 @@ class Ensemble(nn.Module):
         super().__init__()
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor)
+        n_neighbours, self._temperature = self.vote_settings.tolist()
+        self._n_neighbours = min(int(n_neighbours), len(self.features))
 
     @classmethod
     def read(cls, tensors: dict[str, Tensor], n_labels: int) -> Ensemble:
@@ -87,8 +89,9 @@ class Ensemble(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         """Probabilities (B, c) of rows (B, d); they sum to 1."""
         held = max(1, BLOCK // len(self.features))
-        parts = torch.split(rows, held) if len(rows) else (rows,)
-        return torch.cat([self._predict(part) for part in parts])
+        if torch.compiler.is_compiling() or not len(rows):  # an exported graph has one length for all numbers of rows
+            return self._predict(rows)
+        return torch.cat([self._predict(part) for part in torch.split(rows, held)])
 
     def _predict(self, rows: Tensor) -> Tensor:
         rows = standardize(rows, self.mean, self.scale)
@@ -97,13 +100,12 @@ class Ensemble(nn.Module):
             torch.softmax(F.linear(rows, self.linear_weight, self.linear_bias), 1),
             torch.softmax(F.linear(hidden, self.layered_weight, self.layered_bias), 1),
         ]
-        frequency = self.frequency.expand(len(rows), -1)
+        frequency = self.frequency.expand_as(models[0])
         mixture = torch.tensordot(self.first, torch.stack([*models, frequency]), 1)
         cosine = F.normalize(rows) @ self.features.to(rows.dtype).T
         cosine = torch.addmm(cosine, mixture.sqrt(), self.roots.to(rows.dtype).T) / 2
-        n_neighbours, temperature = self.vote_settings.tolist()
-        nearest = cosine.topk(min(int(n_neighbours), len(self.features)))
-        votes = count_votes(nearest, self.label, self.share, len(self.frequency), temperature)
+        nearest = cosine.topk(self._n_neighbours)
+        votes = count_votes(nearest, self.label, self.share, len(self.frequency), self._temperature)
         mixture = torch.tensordot(self.second, torch.stack([*models, votes, frequency]), 1)
         return F.normalize(mixture, p=1.0)
 
@@ -133,4 +135,4 @@ def count_votes(
     cosine, neighbour = nearest
     weight = torch.softmax(temperature * cosine, 1).nan_to_num()
     votes = (weight[..., None] * share[neighbour]).flatten(1)
-    return cosine.new_zeros(len(cosine), n_labels).scatter_add_(1, label[neighbour].flatten(1), votes)
+    return cosine.new_zeros(cosine.shape[0], n_labels).scatter_add_(1, label[neighbour].flatten(1), votes)
