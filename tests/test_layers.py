@@ -23,6 +23,7 @@ LAYERS = [
     ["training"],
     ["images"],
     ["estimator", "model_folder", "images.classifier"],
+    ["export"],
     ["bench"],
     ["report"],
     ["cli", "__main__"],
@@ -138,4 +139,4 @@ def test_every_public_name_exists():
 def test_the_library_stays_small():
     """Without the bench and the reports: what a user of a model has to trust."""
     library = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("bench", "report")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 13_000
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 13_200
