@@ -23,6 +23,7 @@ LAYERS = [
     ["training"],
     ["images"],
     ["estimator", "model_folder", "images.classifier"],
+    ["export"],
     ["bench"],
     ["report"],
     ["cli", "__main__"],

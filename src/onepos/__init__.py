@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onepos.datasets import Dataset as Dataset
     from onepos.datasets import load_dataset as load_dataset
     from onepos.estimator import SinglePositiveClassifier as SinglePositiveClassifier
+    from onepos.export import export_onnx as export_onnx
     from onepos.images.classifier import SinglePositiveImageClassifier as SinglePositiveImageClassifier
     from onepos.images.features import ImageFeatures as ImageFeatures
     from onepos.methods import AN as AN
@@ -48,6 +49,7 @@ _MODULES = {
     "onepos.methods.crossfit": ("held_out_probabilities",),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
+    "onepos.export": ("export_onnx",),
     "onepos.images.classifier": ("SinglePositiveImageClassifier",),
     "onepos.images.features": ("ImageFeatures",),
     "onepos.methods.base": ("Batch", "Method", "TrainView"),

@@ -450,9 +450,14 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
 
 def as_probability(logits: FloatArray) -> FloatArray:
     """The sigmoid, strictly inside (0, 1); NaN stays NaN."""
-    limits = np.finfo(np.float64)
-    clamped = torch.as_tensor(logits).sigmoid().clamp(float(limits.tiny), 1 - float(limits.epsneg))
-    return np.asarray(clamped)
+    return np.asarray(to_probability(torch.as_tensor(logits)))
+
+
+def to_probability(logits: torch.Tensor) -> torch.Tensor:
+    """The same of a tensor in double precision."""
+    limits = np.finfo(np.float64)  # as tensors: exported numbers would be of single precision, which is 0 and 1
+    least, most = logits.new_tensor(limits.tiny), logits.new_tensor(1 - limits.epsneg)
+    return logits.sigmoid().clamp(least, most)
 
 
 def make_watch(time_limit: float | None, on_progress: OnProgress | None) -> Watch:
