@@ -6,6 +6,7 @@ import copy
 import io
 import json
 import logging
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -107,6 +108,7 @@ class _FromRows(nn.Module):
         super().__init__()
         scaling: Scaling | None = model.scaling_
         self.is_scaled = scaling is not None
+        self.limit = math.inf if scaling is None else scaling.limit
         if scaling is not None:
             self.register_buffer("mean", torch.from_numpy(scaling.mean))
             self.register_buffer("scale", torch.from_numpy(scaling.scale))
@@ -114,7 +116,7 @@ class _FromRows(nn.Module):
 
     def forward(self, rows: Tensor) -> Tensor:
         if self.is_scaled:
-            rows = (rows.double() - self.mean) / self.scale
+            rows = ((rows.double() - self.mean) / self.scale).clamp(-self.limit, self.limit)
         return to_probability(self.network(rows.float()).double())
 
 

@@ -440,6 +440,20 @@ def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
     return parsed
 
 
+def parse_time(text: str | None) -> float | None:
+    """Seconds of a text such as 90, 60s, 10m or 2h."""
+    if text is None:
+        return None
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:].lower())
+    try:
+        seconds = float(text if unit is None else text[:-1]) * (unit or 1)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"--time-limit takes a time above 0, such as 60s, 10m or 2h; got {text!r}.")
+    return seconds
+
+
 def check_folder(*paths: Path | None) -> None:
     """Refuse, before any work, a file that cannot be written; None stands for no file."""
     for path in filter(None, paths):

@@ -22,6 +22,7 @@ from onepos.cli.inputs import (
     match_labels,
     observe,
     parse_parameters,
+    parse_time,
     read_inputs,
     read_rows,
 )
@@ -89,7 +90,11 @@ def fit(
     ] = False,
     seed: options.Seed = 0,
     checkpoint: Annotated[
-        Path | None, Option(help="A file written after each epoch; the same command continues from it.")
+        Path | None,
+        Option(help="A file that keeps the state of the fit, with files beside it; the same command continues from it."),
+    ] = None,
+    time_limit: Annotated[
+        str | None, Option(metavar="TIME", help="End after this time with what there is: 60s, 10m, 2h, or seconds.")
     ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -98,6 +103,7 @@ def fit(
     started = time.perf_counter()
     check_model_folder(out)
     check_folder(checkpoint, save_draw, report)
+    seconds_allowed = parse_time(time_limit)
     settings = train_options.parameters()
     rows = read_rows(data, row_options)
     needed = getattr(rows, "feature_names", None)
@@ -116,10 +122,14 @@ def fit(
     model = make_classifier(rows, made, network_options, image_options, fine_tune, random_state=seed)
     known = model.get_params(deep=False)  # a recipe for images may name what rows do not have
     model.set_params(**{name: value for name, value in (chosen.plan | settings).items() if name in known})
-    train_model(model, rows, observed, quiet, held_out, checkpoint)
+    spent = time.perf_counter() - started
+    allowed = None if seconds_allowed is None else max(0.1, seconds_allowed - spent)
+    train_model(model, rows, observed, quiet, held_out, checkpoint, allowed)
     model.save(out)
     if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)  # not before: until here it is all there is of the training
+        from onepos.training.checkpoint import remove_checkpoint
+
+        remove_checkpoint(checkpoint)  # not before: until here it is all there is of the training
     seconds = time.perf_counter() - started
     summary = summarize_fit(model, method, without_skipped(observed, model))
     summary |= {"seconds": seconds, "data": data, "model": str(out)}

@@ -141,11 +141,23 @@ class TrainOptions:
 
     hidden: Annotated[str | None, Option(help="Widths of the hidden layers of mlp, by commas [default: 256].")] = None
     epochs: Epochs = None
+    early_stopping: Annotated[
+        bool | None,
+        Option(
+            "--early-stopping/--no-early-stopping",
+            help="Without --validation: find the number of epochs by rows held out, then train on all rows "
+            "[default: early-stopping].",
+        ),
+    ] = None
     batch_size: Annotated[int | None, Option(min=1, help="Rows per training step [default: 32].")] = None
     lr: Annotated[float | None, Option(help="Learning rate of Adam [default: 0.001].")] = None
     weight_decay: Annotated[float | None, Option(help="L2 penalty of Adam [default: 0.0].")] = None
     scale: Annotated[
-        str | None, Option(help="standard: features get mean 0 and variance 1; none: as they are [default: standard].")
+        str | None,
+        Option(
+            help="clipped: features get mean 0 and variance 1 and are cut at 5 standard deviations; standard: without "
+            "the cut; none: as they are [default: clipped; images: standard]."
+        ),
     ] = None
     positives: Positives = None
     threshold: Annotated[
