@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from onepos.methods.crisp_plus.network import EnsembleNetwork
 from scipy.optimize import minimize
 
 from onepos.methods import crossfit
@@ -15,7 +16,6 @@ from onepos.methods.crisp_plus import CRISPPlus
 from onepos.methods.crisp_plus import method as crisp_plus
 from onepos.methods.crisp_plus.head import RowNormalizedHead
 from onepos.methods.crisp_plus.method import _logit_offset
-from onepos.methods.crisp_plus.network import EnsembleNetwork
 from onepos.methods.losses import assume_negative
 from onepos.priors import estimate_priors
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
+from onepos.methods.ensemble import Ensemble
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
@@ -23,7 +24,6 @@ from onepos.methods.crossfit import (
     cross_fit,
     held_out_probabilities,
 )
-from onepos.methods.ensemble import Ensemble
 
 SHORT = CrossFitSettings(linear_rates=(0.05,), layered_rates=(0.02,), hidden=16, most_epochs=12, most_steps=12)
 """A few long steps of narrow models, where it does not matter what they learn."""
