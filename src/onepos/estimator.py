@@ -25,7 +25,7 @@ from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.loop import History, run_in_steps, train
 from onepos.training.outcome import read_curve, training_logits
 from onepos.training.plan import Plan
-from onepos.training.runtime import choose_device, place, widen
+from onepos.training.runtime import choose_device, count_weights, fitting_threads, place, widen
 from onepos.training.samples import Samples, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task
 from onepos.validation import Indicator, check_choice, check_finite, check_whole
@@ -167,7 +167,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self._check_parameters()
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
         task = self._make_task(X, y, validation, method, self._plan(), **options)
-        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch)
+        with fitting_threads(task.step_size, choose_device(task.plan.device)):
+            trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch)
         self._check_trained(task.samples)
         logits = training_logits(task, trained)
         self.class_prior_, self.class_prior_interval_ = method.final_prior(logits, task.observed)
@@ -325,9 +326,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         dtype = place(self.network_, device)
         logits = np.empty((rows.shape[0], len(self.classes_)))
         step = max(1, min(_STEP_ROWS, _STEP_NUMBERS // max(rows.shape[1], logits.shape[1])))
-        for start in range(0, len(logits), step):
-            part = as_samples(rows[start : start + step], self.scaling_, dtype).to(device)
-            logits[start : start + step] = run_in_steps(self.network_, part, device).cpu()
+        with fitting_threads(min(step, len(logits)) * count_weights(self.network_), device):
+            for start in range(0, len(logits), step):
+                part = as_samples(rows[start : start + step], self.scaling_, dtype).to(device)
+                logits[start : start + step] = run_in_steps(self.network_, part, device).cpu()
         return logits
 
     def _settle(self, network: nn.Module) -> nn.Module:
