@@ -26,8 +26,12 @@ def toy():
 def short_cross_fit(monkeypatch):
     """Two epochs in place of sixty, for tests that ask for many fits and not for good ones."""
     from onepos.methods import crossfit
+    from onepos.methods.fold_models import NetworkSettings, TreeSettings
 
-    short = crossfit.CrossFitSettings(linear_rates=(1e-3,), layered_rates=(1e-3,), most_epochs=2, most_steps=2)
+    network = {"grid": ((1e-3, 0.0),), "most_epochs": 2, "most_steps": 2}
+    short = crossfit.CrossFitSettings(
+        linear=NetworkSettings(0, **network), layered=NetworkSettings(16, **network), trees=TreeSettings(n_trees=2)
+    )
     monkeypatch.setattr(crossfit, "DEFAULTS", short)
 
 

@@ -1,5 +1,7 @@
 """The command line as a person uses it: files in, files out, one sentence where something is wrong."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -12,10 +14,15 @@ from typing import get_type_hints
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from onepos import SinglePositiveClassifier
 from onepos.cli.inputs import read_rows
 from onepos.cli.options import RowOptions
+from onepos.cli.outputs import join_labels
 from onepos.datasets import load_dataset, write_npz
+from onepos.metrics import micro_f1
 
 
 @pytest.fixture
@@ -143,11 +150,81 @@ class TestFitPredictEvaluate:
         assert "read as one label" not in run(*fit, "--separator", ";", "--positives", "any")[2]
 
     def test_a_measurement_as_label_brings_a_hint(self, run, tmp_path):
-        rows = pd.DataFrame({"x": range(60), "y": np.linspace(0, 1, 60), "level": np.arange(60) % 3 + 0.5})
+        rows = pd.DataFrame({"x": np.arange(60) % 7, "y": np.linspace(0, 1, 60), "level": np.arange(60) % 3 + 0.5})
         rows.to_csv(tmp_path / "rows.csv", index=False)
         fit = ("fit", "rows.csv", "--epochs", 1, "--method", "an", "--quiet")
         assert "60 rows hold 60 different labels, such as 0.0" in run(*fit, "--label", "y")[2]
         assert run(*fit, "--label", "level")[2] == ""
+
+    @pytest.mark.parametrize(
+        "name", ["", "Unnamed: 0", "index", "id", "ID", "user_id", "user id", "userId", "userID", "id_user", "t"]
+    )
+    def test_a_column_that_looks_like_an_id_brings_a_warning(self, run, tmp_path, name):
+        """Whatever its place; the row numbers that pandas writes; a column that only counts the rows."""
+        rng = np.random.default_rng(0)
+        ids = np.arange(1, 41) if name == "t" else 10**9 + rng.permutation(40) * 7919
+        rows = pd.DataFrame({"x": rng.normal(size=40), name: ids, "tag": ["a", "b"] * 20})
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        fit = ("fit", "rows.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        code, _, err = run(*fit)
+        assert code == 0
+        read = name or "Unnamed: 1"
+        quoted = f"'{read}'" if " " in read else read
+        assert err == (
+            f"warning: column '{read}' looks like a row number or an id but is a feature; if it says nothing about the "
+            f"labels, leave it out with --drop {quoted}\n"
+        )
+        facts = json.loads((tmp_path / "onepos-model" / "model.json").read_text())
+        assert facts["feature_names"] == ["x", read], "it is used all the same"
+        assert run(*fit, "--drop", read)[2] == ""
+        assert run("predict", "onepos-model", "rows.csv", "--quiet")[2] == ""
+        rows.head(9).to_csv(tmp_path / "few.csv", index=False)
+        assert run("fit", "few.csv", *fit[2:])[2] == ""
+
+    def test_several_columns_like_ids_bring_one_warning(self, run, tmp_path):
+        rng = np.random.default_rng(0)
+        rows = pd.DataFrame({"user_id": rng.permutation(40) + 100, "x": rng.normal(size=40), "tag": ["a", "b"] * 20})
+        rows.to_csv(tmp_path / "rows.csv")
+        fit = ("fit", "rows.csv:train", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        assert run(*fit, "--validation", "rows.csv:val")[2] == (
+            "warning: columns 'Unnamed: 0', 'user_id' look like row numbers or ids but are features; if they say "
+            "nothing about the labels, leave them out with --drop 'Unnamed: 0,user_id'\n"
+        )
+        assert run(*fit, "--drop", "Unnamed: 0,user_id")[2] == ""
+
+    def test_ordinary_features_bring_no_warning_of_ids(self, run, tmp_path):
+        """Names that end alike, an id that repeats, measurements, counts, years, flags, ranks out of order."""
+        rng = np.random.default_rng(0)
+        whole = rng.permutation(40)
+        rows = pd.DataFrame(
+            {
+                **dict.fromkeys(("humid", "acid", "grid", "idle", "width", "paid", "index_of_mass", "rank"), whole),
+                "shop_id": whole // 2,
+                "drain.id": rng.normal(size=40),
+                "year": 1980 + np.arange(40),
+                "depth": np.arange(40) / 10,
+                "count": np.sort(rng.poisson(5, 40)),
+                "flag": np.arange(40) > 20,
+                "tag": ["a", "b"] * 20,
+            }
+        )
+        rows.to_csv(tmp_path / "rows.csv", index=False)
+        code, _, err = run("fit", "rows.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+        assert (code, err) == (0, "")
+
+    def test_several_bad_columns_are_named_at_once(self, run, tmp_path):
+        rows = pd.DataFrame({"x": [1.0, 2.0], "city": ["Rome", "Oslo"], "day": ["2024-01-31", "2024-02-01"]})
+        rows.assign(age=[3, None], tag=["a", "b"]).to_csv(tmp_path / "rows.csv", index=False)
+        code, _, err = run("fit", "rows.csv", "--label", "tag", "--method", "an", "--epochs", 1, "--quiet")
+        assert code == 2
+        assert err == (
+            "error: rows.csv: features must be numbers, known and finite; 3 columns are not: 'city' holds text "
+            "('Rome', line 2), 'day' holds dates ('2024-01-31', line 2), 'age' has missing cells (line 3). Encode, "
+            "fill or correct them, or leave them out with drop (--drop city,day,age).\n"
+        )
+        assert not (tmp_path / "onepos-model").exists()
+        fit = ("fit", "rows.csv", "--label", "tag", "--method", "an", "--epochs", 1, "--quiet", "--drop")
+        assert run(*fit, "city,day,age")[0] == 0
 
     def test_rows_that_can_not_be_read_are_told_by_their_place(self, run, tmp_path):
         rows = pd.DataFrame({"x": np.arange(40.0), "tag": ["a", "b"] * 20})
@@ -365,26 +442,257 @@ finally:
         assert code == 0, err
         assert out == run("evaluate", "onepos-model", "full.csv", *labels)[1]
 
-    def test_evaluation_on_single_labels_comes_with_a_remark(self, run, table):
-        run("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
-        assert "Every row holds at most one label" in run("evaluate", "onepos-model", "single.csv", "--label", "tag")[1]
-        full = ("evaluate", "onepos-model", "full.csv", "--label", "tags", "--separator", ";")
-        assert "at most one label" not in run(*full)[1]
 
-    def test_predictions_say_how_they_are_written(self, run, table):
+@pytest.fixture
+def model(run, table):
+    """A model of the table, in the folder onepos-model."""
+    fit = ("fit", "single.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
+    assert run(*fit)[0] == 0
+    return SinglePositiveClassifier.load(table / "onepos-model")
+
+
+def name_rows(table, ids, name="item", source="new.csv", out="named.csv"):
+    """A table with a further column of ids."""
+    frame = pd.read_csv(table / source)
+    frame.insert(3, name, ids)
+    frame.to_csv(table / out, index=False)
+    return frame
+
+
+class TestPredictions:
+    """What `predict` writes."""
+
+    ids = ("007", "1e3", "0x1F", "NA", "", "8.50", "a b")
+
+    def read(self, path):
+        if path.suffix == ".json":
+            return json.loads(path.read_text())
+        if path.suffix == ".jsonl":
+            return [json.loads(line) for line in path.read_text().splitlines()]
+        if path.suffix == ".parquet":
+            frame = pd.read_parquet(path)
+            return [{**row, "predicted": list(row["predicted"])} for row in frame.to_dict("records")]
+        frame = pd.read_csv(path, dtype={"item": str}, keep_default_na=False)
+        split = [next(csv.reader([cell], delimiter=";")) for cell in frame.predicted]
+        return frame.assign(predicted=split).to_dict("records")
+
+    @pytest.mark.parametrize("out", ["p.csv", "p.csv.gz", "p.parquet", "p.json", "p.jsonl", "P.JSON"])
+    def test_every_format_holds_the_same(self, run, table, model, out):
+        frame = name_rows(table, self.ids)
+        code, said, err = run("predict", "onepos-model", "named.csv", "--id", "item", "--top-k", 2, "--out", out)
+        assert (code, err) == (0, "")
+        assert said == f"7 rows, 2.00 labels predicted per row on average; written to {out}\n"
+        X = frame.drop(columns="item")
+        probability, predicted = model.predict_proba(X), model.predict_labels(X, top_k=2)
+        read = self.read(table / out if out != "P.JSON" else (table / out).rename(table / "q.json"))
+        names = model.classes_.tolist()
+        assert [list(row) for row in read] == [["item", "predicted", *names]] * 7
+        assert [row["item"] for row in read] == list(self.ids), "as they are written"
+        assert [row["predicted"] for row in read] == predicted
+        found = [[row[name] for name in names] for row in read]
+        np.testing.assert_allclose(found, probability, rtol=1e-5 if ".csv" in out else 1e-7)
+
+    def test_without_ids_rows_are_numbered(self, run, table, model):
+        for out in ("p.csv", "p.json"):
+            assert run("predict", "onepos-model", "new.csv", "--out", out, "--quiet")[0] == 0
+            assert [row["row"] for row in self.read(table / out)] == list(range(7))
+
+    def test_ids_go_with_the_part_of_the_rows(self, run, table, model):
+        frame = name_rows(table, [f"r{k}" for k in range(300)], source="single.csv").drop(columns="tag")
+        frame.to_csv(table / "named.csv", index=False)
+        assert run("predict", "onepos-model", "named.csv:test", "--id", "item", "--out", "p.json")[0] == 0
+        read = self.read(table / "p.json")
+        assert len(read) == 30
+        rows = frame.set_index("item").loc[[row["item"] for row in read]]
+        np.testing.assert_allclose([row["eight"] for row in read], model.predict_proba(rows)[:, 0], rtol=1e-7)
+
+    def test_ids_of_parquet_are_text_too(self, run, table, model):
+        frame = pd.read_csv(table / "new.csv")
+        frame.assign(item=[7.0, 8, 9, 10, 11, 10**7 + 1, None]).to_parquet(table / "named.parquet")
+        assert run("predict", "onepos-model", "named.parquet", "--id", "item", "--out", "p.csv", "--quiet")[0] == 0
+        assert [row["item"] for row in self.read(table / "p.csv")] == ["7", "8", "9", "10", "11", "10000001", ""]
+
+    def test_the_id_is_no_feature_of_a_model_without_column_names(self, run, table):
         frame = pd.read_csv(table / "single.csv")
-        frame["tag"] = np.where(np.arange(300) % 2, "a;b", "c")
-        frame.to_csv(table / "marks.csv", index=False)
+        X = frame.drop(columns="tag").to_numpy()
+        SinglePositiveClassifier("an", epochs=1).fit(X, frame.tag).save(table / "bare")
+        name_rows(table, range(7))
+        code, _, err = run("predict", "bare", "named.csv", "--id", "item", "--out", "p.json")
+        assert code == 0, err
+        assert [row["item"] for row in self.read(table / "p.json")] == list("0123456")
+
+    def test_names_that_are_taken(self, run, table):
+        frame = pd.read_csv(table / "single.csv")
+        frame["tag"] = np.where(np.arange(300) % 2, "predicted", "item")
+        frame.to_csv(table / "taken.csv", index=False)
+        assert run("fit", "taken.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")[0] == 0
+        name_rows(table, range(7))
+        predict = ("predict", "onepos-model", "named.csv", "--id", "item", "--quiet", "--out")
+        assert run(*predict, "p.csv")[0] == 0
+        assert pd.read_csv(table / "p.csv").columns.tolist() == ["item_", "predicted_", "item", "predicted"]
+        assert run(*predict, "p.parquet")[0] == 0
+        name_rows(table, range(7), name="predicted_")
+        assert run(*predict[:-4], "--id", "predicted_", "--quiet", "--out", "p.jsonl")[0] == 0
+        first = json.loads((table / "p.jsonl").read_text().splitlines()[0])
+        assert list(first) == ["predicted_", "predicted__", "item", "predicted"]
+
+    def test_labels_with_a_semicolon_can_be_split_again(self, run, table):
+        labels = ["salt; pepper", 'the "big" one', "oil", ";", "a|b,c/d"]
+        frame = pd.read_csv(table / "single.csv")
+        frame.assign(tag=np.resize(labels, 300)).to_csv(table / "marks.csv", index=False)
         fit = ("fit", "marks.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--threshold", "0", "--quiet")
         assert run(*fit)[0] == 0
         code, out, _ = run("predict", "onepos-model", "new.csv", "--out", "p.csv.gz")
         assert code == 0
-        assert "7 rows, 2.00 labels predicted per row on average; written to p.csv.gz" in out
-        assert "'|' separates the labels in the column 'predicted'" in out
-        assert pd.read_csv(table / "p.csv.gz").predicted.tolist() == ["a;b|c"] * 7
-        code, _, err = run("predict", "onepos-model", "new.csv", "--out", "p.parquet")
+        assert "7 rows, 5.00 labels predicted per row on average; written to p.csv.gz" in out
+        assert "In the column 'predicted' a label that contains ';' or '\"' is in quotation marks, as in CSV." in out
+        fitted = SinglePositiveClassifier.load(table / "onepos-model")
+        expected = fitted.predict_labels(pd.read_csv(table / "new.csv"))
+        assert all(sorted(row) == sorted(labels) for row in expected)
+        assert [row["predicted"] for row in self.read(table / "p.csv.gz")] == expected
+        code, out, _ = run("predict", "onepos-model", "new.csv", "--out", "p.jsonl")
+        assert "quotation marks" not in out
+        assert [row["predicted"] for row in self.read(table / "p.jsonl")] == expected
+
+    @settings(max_examples=200, deadline=None)
+    @given(st.lists(st.text(alphabet="ab;\"\\,| \n\r'ä"), max_size=4))
+    def test_any_labels_can_be_split_again(self, labels):
+        cell = join_labels(labels)
+        assert next(csv.reader(io.StringIO(cell, newline=""), delimiter=";"), []) == labels
+        plain = [label for label in labels if not set(label) & set(';"\n\r')]
+        if plain and all(plain):
+            assert join_labels(plain) == ";".join(plain)
+
+    def test_rules_at_prediction(self, run, table, model):
+        X = pd.read_csv(table / "new.csv")
+        probability = model.predict_proba(X)
+        for options, expected in (
+            ((), probability > 0.5),
+            (("--threshold", "0.1"), probability > 0.1),
+            (("--top-k", "3"), probability >= np.sort(probability, axis=1)[:, [-3]]),
+        ):
+            code, out, _ = run("predict", "onepos-model", "new.csv", *options, "--out", "p.json")
+            assert code == 0
+            assert [len(row["predicted"]) for row in self.read(table / "p.json")] == expected.sum(1).tolist()
+            assert ("Most rows got no label" in out) == (options == ())
+        assert "With --threshold prior each label is predicted" in run("predict", "onepos-model", "new.csv")[1]
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (
+                ["--out", "p.xlsx"],
+                "--out must end in one of .csv, .csv.gz, .parquet, .json, .jsonl; it is p.xlsx. Rename",
+            ),
+            (["--out", "p"], "--out must end in one of .csv, .csv.gz, .parquet, .json, .jsonl; it is p. Rename it."),
+            (["--id", "itme"], "named.csv has no column 'itme'; did you mean 'item'?"),
+            (["--id", "pixel3"], "the model was fitted with 'pixel3' as a feature. Fit again with --drop pixel3, or"),
+            (["--threshold", "half"], "threshold must be a number from 0 to 1"),
+            (["--threshold", "0.5", "--top-k", "2"], "threshold and top_k exclude each other"),
+            (["--top-k", "99"], "top_k must be at most 10, the number of labels; got 99."),
+            (["--top-k", "0"], "--top-k"),
+        ],
+    )
+    def test_what_is_refused(self, run, table, model, arguments, sentence, monkeypatch):
+        name_rows(table, range(7))
+        before = sorted(table.iterdir())
+        if "--id" not in arguments:
+            monkeypatch.setattr("onepos.cli.models.read_inputs", None)  # refused before the rows are read
+        code, out, err = run("predict", "onepos-model", "named.csv", *arguments)
+        assert (code, out) == (2, "")
+        assert sentence in err
+        assert sorted(table.iterdir()) == before
+
+    def test_ids_come_from_a_table(self, run, table, model):
+        np.savez(table / "x.npz", X=pd.read_csv(table / "new.csv").to_numpy())
+        code, _, err = run("predict", "onepos-model", "x.npz", "--id", "item")
         assert code == 2
-        assert "--out must end in .csv or .csv.gz" in err
+        assert "--id names a column of a table (.csv, .csv.gz, .tsv, .tsv.gz, .parquet); x.npz is none." in err
+
+    def test_parquet_needs_a_library(self, run, table, model, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        code, _, err = run("predict", "onepos-model", "new.csv", "--out", "p.parquet")
+        assert code == 1
+        assert "p.parquet needs pyarrow, which is not installed. Run: pip install 'onepos[parquet]'" in err
+        assert not (table / "p.parquet").exists()
+
+
+class TestEvaluate:
+    full = ("evaluate", "onepos-model", "full.csv", "--label", "tags", "--separator", ";")
+
+    def test_single_labels_bring_a_warning_before_the_scores(self, run, table, model):
+        single = ("evaluate", "onepos-model", "single.csv", "--label", "tag")
+        out = run(*single)[1]
+        assert out.startswith("warning: every row holds at most one label, so all other labels count as absent; ")
+        assert "Ranking loss" in out
+        assert json.loads(run(*single, "--json")[1])["warnings"] == [out.splitlines()[0].removeprefix("warning: ")]
+        assert "warning" not in run(*self.full)[1]
+        assert json.loads(run(*self.full, "--json")[1])["warnings"] == []
+
+    def test_other_columns_are_left_out(self, run, table, model):
+        expected = run(*self.full, "--json")[1]
+        name_rows(table, [f"item {k}" for k in range(300)], source="full.csv")
+        assert run("evaluate", "onepos-model", "named.csv", *self.full[3:], "--json")[1] == expected
+        frame = name_rows(table, range(300), name="id", source="full.csv")
+        assert run("evaluate", "onepos-model", "named.csv", *self.full[3:], "--json") == (0, expected, "")
+        frame.drop(columns="pixel3").to_csv(table / "named.csv", index=False)
+        code, _, err = run("evaluate", "onepos-model", "named.csv", *self.full[3:])
+        assert code == 2
+        assert "named.csv has no column 'pixel3'; did you mean 'pixel" in err
+
+    def test_labels_that_the_model_does_not_know_are_left_out(self, run, table, model):
+        frame = pd.read_csv(table / "full.csv")
+        expected = json.loads(run(*self.full, "--json")[1])
+        assert (expected["n_unknown_labels"], expected["unknown_labels"]) == (0, [])
+        frame.loc[:3, "tags"] += ";owl"
+        frame.to_csv(table / "owls.csv", index=False)
+        owls = ("evaluate", "onepos-model", "owls.csv", *self.full[3:])
+        found = json.loads(run(*owls, "--json")[1])
+        assert found["scores"] == expected["scores"]
+        assert (found["n_unknown_labels"], found["unknown_labels"]) == (1, ["owl"])
+        assert found["n_rows_without_known_label"] == 0
+        sentence = (
+            "label 'owl' is unknown to the model and left out; 4 of 300 rows hold such a label, each with one that is "
+            "known."
+        )
+        assert found["warnings"] == [sentence]
+        assert run(*owls)[1].startswith(f"warning: {sentence}\n\n300 rows, 10 labels\n")
+
+    def test_rows_of_unknown_labels_alone_count_as_rows_without_label(self, run, table, model):
+        frame = pd.read_csv(table / "full.csv")
+        frame.loc[:6, "tags"] = [*(f"bird {k}" for k in range(6)), "bird 0;bird 1"]
+        frame.to_csv(table / "birds.csv", index=False)
+        frame.assign(tags=frame.tags.where(frame.index > 6, "")).to_csv(table / "blank.csv", index=False)
+        found, blank = (
+            json.loads(run("evaluate", "onepos-model", name, *self.full[3:], "--json")[1])
+            for name in ("birds.csv", "blank.csv")
+        )
+        assert found["scores"] == blank["scores"]
+        assert found["n_rows"] == 300
+        assert (found["n_unknown_labels"], found["n_rows_without_known_label"]) == (6, 7)
+        assert found["unknown_labels"] == [f"bird {k}" for k in range(5)]
+        assert found["warnings"][0].startswith(
+            "6 labels ('bird 0', 'bird 1', 'bird 2', 'bird 3', 'bird 4', …) are unknown to the model and left out; "
+            "7 of 300 rows hold such a label, 7 of them no other; these count as rows without a label."
+        )
+
+    def test_rules(self, run, table, model):
+        frame = pd.read_csv(table / "full.csv")
+        Y = np.array([[name in tags.split(";") for name in model.classes_] for tags in frame.tags]).astype(int)
+        X = frame.drop(columns="tags")
+        for options, decisions in (
+            ([], model.predict(X)),
+            (["--threshold", "0.2"], model.predict_proba(X) > 0.2),
+            (["--top-k", "2"], model.predict(X, top_k=2)),
+        ):
+            found = json.loads(run(*self.full, *options, "--per-label", "--json")[1])
+            assert found["scores"]["micro_f1"] == pytest.approx(micro_f1(Y, decisions), rel=1e-12)
+            shares = [label["predicted_share"] for label in found["labels"]]
+            np.testing.assert_allclose(shares, decisions.mean(0), rtol=1e-9)
+        for wrong in (["--threshold", "half"], ["--top-k", "99"], ["--threshold", "0.5", "--top-k", "2"]):
+            code, out, err = run(*self.full, *wrong)
+            assert (code, out) == (2, "")
+            assert err.count("\n") == 1
 
 
 class TestPriors:

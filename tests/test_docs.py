@@ -49,7 +49,7 @@ def python_blocks(path):
 
 EXAMPLES = [
     pytest.param(block, id=f"{path.relative_to(ROOT)}-{k}")
-    for path in [ROOT / "README.md", *METHOD_PAGES]
+    for path in [ROOT / "README.md", ROOT / "docs" / "deploy.md", *METHOD_PAGES]
     for k, block in enumerate(python_blocks(path))
 ]
 

@@ -17,7 +17,7 @@ from sklearn.preprocessing import MinMaxScaler
 from torch import nn
 
 from onepos import CRISP, CRISPPlus, SinglePositiveClassifier
-from onepos.metrics import average_precision
+from onepos.metrics import average_precision, evaluate
 
 
 def classifier(method="crisp", **parameters):
@@ -125,6 +125,52 @@ def test_thresholds(toy):
     matched = classifier(threshold="prior", epochs=8).fit(X, observed)
     share = matched.predict(X).mean(0)
     np.testing.assert_allclose(share, matched.class_prior_, atol=1 / 60)
+
+
+class TestNamesInTheOutput:
+    @pytest.fixture
+    def model(self, toy):
+        X, _, observed = toy
+        return classifier("an").fit(X, np.array(["ant", "bee", "cat", "dog"])[observed.argmax(1)])
+
+    def test_labels_by_name_the_most_probable_first(self, toy, model):
+        X = toy[0]
+        probability = model.predict_proba(X)
+        for options, chosen in (
+            ({}, probability > model.thresholds_),
+            ({"threshold": 0.2}, probability > 0.2),
+            ({"top_k": 3}, model.predict(X, top_k=3) == 1),
+        ):
+            labels = model.predict_labels(X, **options)
+            assert len(labels) == 60
+            for names, p, marks in zip(labels, probability, chosen, strict=True):
+                assert names == [model.classes_[j] for j in np.argsort(-p) if marks[j]]
+        assert any(len(names) > 1 for names in labels)
+        assert type(labels[0][0]) is str
+        assert model.predict_labels(X, threshold=1.0) == [[]] * 60
+
+    def test_labels_that_are_numbers_are_plain_numbers(self, toy):
+        X, _, observed = toy
+        labels = classifier("an").fit(X, observed.argmax(1) * 10).predict_labels(X[:2], top_k=1)
+        assert all(type(name) is int and name % 10 == 0 for (name,) in labels)
+
+    def test_data_frames(self, toy, model):
+        X = pd.DataFrame(toy[0], index=[f"row {k}" for k in range(60)])
+        for values in (model.predict_proba(toy[0]), model.predict(toy[0]), model.decision_function(toy[0])):
+            frame = model.to_frame(values, X)
+            assert frame.columns.tolist() == ["ant", "bee", "cat", "dog"]
+            assert frame.index.tolist() == X.index.tolist()
+            np.testing.assert_array_equal(frame.to_numpy(), values)
+        assert model.to_frame(values).index.tolist() == list(range(60))
+        assert model.to_frame(values, toy[0]).index.tolist() == list(range(60)), "an array has no index"
+        with pytest.raises(ValueError, match=r"one column per label, 4 in all; the shape is \(60, 3\)"):
+            model.to_frame(values[:, :3])
+
+    def test_a_frame_of_scores_is_matched_with_a_frame_of_labels(self, toy, model):
+        X, Y, _ = toy
+        probability = model.predict_proba(X)
+        labels = pd.DataFrame(Y, columns=["ant", "bee", "cat", "dog"])[["dog", "cat", "bee", "ant"]]
+        assert evaluate(labels, model.to_frame(probability)) == evaluate(Y, probability)
 
 
 def test_any_number_of_positives(toy):

@@ -5,6 +5,7 @@ import tracemalloc
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import sklearn.metrics
 from hypothesis import given, settings
@@ -397,6 +398,92 @@ def test_kinds_of_input_give_one_answer():
         assert evaluate(labels, np.asfortranarray(scores)) == before
     halves = np.round(scores * 2).astype(np.int8)
     assert evaluate(Y, halves) == evaluate(Y, halves.astype(np.float16)) == evaluate(Y, halves.tolist())
+
+
+class TestDataFrames:
+    """Columns are matched by name."""
+
+    names = ("sky", "sea", "sun", "sand", "surf", "sail", "salt")
+    turned = names[::-1]
+
+    @pytest.fixture
+    def case(self):
+        Y, scores = random_case(5)
+        return Y, scores, pd.DataFrame(Y, columns=self.names), pd.DataFrame(scores, columns=self.names)
+
+    @pytest.mark.parametrize("name", METRICS)
+    def test_another_order_of_columns(self, case, name):
+        Y, scores, labels, frame = case
+        metric = METRICS[name]
+        given, named = (scores, frame) if metric.uses == "scores" else (scores > 0, frame > 0)
+        expected = metric.function(Y, given)
+        assert metric.function(Y[:, ::-1], given) != expected, "the order matters"
+        assert metric.function(labels[list(self.turned)], named) == expected
+        assert metric.function(labels, named[list(self.turned)]) == pytest.approx(expected, rel=1e-12)
+
+    def test_evaluate_thresholds_and_decisions(self, case):
+        Y, scores, labels, frame = case
+        limit = np.linspace(-1, 2, 7)
+        expected = evaluate(Y, scores, limit)
+        assert evaluate(labels[list(self.turned)], frame, limit) == expected, "thresholds go with the scores"
+        decisions = (frame > limit)[list(self.turned)]
+        assert evaluate(labels[list(self.turned)], frame, decisions=decisions) == expected
+        assert evaluate(Y, scores, decisions=scores > limit) == expected != evaluate(Y, scores, decisions=scores > 0)
+
+    def test_per_label_takes_the_names(self, case):
+        Y, scores, labels, frame = case
+        expected = per_label(Y, scores, 0, self.names)
+        turned = labels[list(self.turned)]
+        for table in (
+            per_label(turned, frame, 0),
+            per_label(labels, scores, 0),
+            per_label(labels, pd.DataFrame(scores), 0),
+            per_label(Y, frame, decisions=scores > 0),
+            per_label(turned, frame[list(self.turned)], 0).loc[list(self.names)],
+        ):
+            pd.testing.assert_frame_equal(table, expected)
+
+    def test_columns_without_names_go_by_their_place(self, case):
+        Y, scores, labels, frame = case
+        expected = evaluate(Y, scores)
+        for first, second in ((labels, pd.DataFrame(scores)), (pd.DataFrame(Y), frame), (labels, scores), (Y, frame)):
+            assert evaluate(first, second) == expected
+
+    def test_numbers_as_names(self, case):
+        Y, scores, _, _ = case
+        turned = pd.DataFrame(scores)[[6, 5, 4, 3, 2, 1, 0]]
+        assert evaluate(pd.DataFrame(Y), turned, 0) == pytest.approx(evaluate(Y, scores, 0), rel=1e-12)
+        with pytest.raises(ValueError, match="'0' only in Y and '7' only in scores"):
+            evaluate(pd.DataFrame(Y), pd.DataFrame(scores, columns=range(1, 8)).rename(columns=int))
+
+    @pytest.mark.parametrize(
+        ("columns", "found"),
+        [
+            (["sky", "sea", "sun", "sand", "surf", "sail", "sole"], "'salt' only in Y and 'sole' only in scores"),
+            (list("abcdefg"), "'sand', 'surf', … only in Y and 'a', 'b', 'c', 'd', 'e', … only in scores"),
+            (["sky", "sky", "sun", "sand", "surf", "sail", "salt"], "'sea' only in Y"),
+        ],
+    )
+    def test_other_names_are_refused(self, case, columns, found):
+        _, scores, labels, _ = case
+        frame = pd.DataFrame(scores, columns=columns)
+        with pytest.raises(ValueError, match=found) as error:
+            evaluate(labels, frame)
+        assert str(error.value).startswith("the columns of Y and scores must have the same names, each once; ")
+        with pytest.raises(ValueError, match="the columns of Y and predicted must have the same names"):
+            metrics.macro_f1(labels, frame > 0)
+
+    def test_a_repeated_name_is_refused(self):
+        frame = pd.DataFrame([[1, 0, 0]], columns=["a", "a", "b"])
+        with pytest.raises(ValueError, match="each once; 'a' is there twice"):
+            evaluate(frame, frame[["b"]].join(pd.DataFrame([[0.5]], columns=["a"])))
+
+    def test_decisions_of_another_shape_are_refused(self, case):
+        Y, scores, _, _ = case
+        with pytest.raises(
+            ValueError, match=r"decisions and scores must have one shape \(n, c\); theirs are \(40, 6\)"
+        ):
+            evaluate(Y, scores, decisions=Y[:, :6])
 
 
 def test_input_is_not_modified():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.optimize import root
 
-from onepos.bench.criteria import log_probability
+from onepos.criteria import log_probability
 from onepos.methods.likelihoods import fit_scale, propensity_likelihood
 from onepos.metrics import evaluate
 from onepos.priors import estimate_priors
@@ -455,7 +455,7 @@ def test_few_positives_make_the_estimator_choose_too_wide_a_bin(n_observed, esti
 
 def test_every_test_the_page_names_exists():
     named = set(re.findall(r"`(test_\w+)`", (TESTS.parent / "docs" / "theory.md").read_text(encoding="utf-8")))
-    others = ("methods/test_likelihoods.py", "bench/test_criteria.py", "test_priors_held_out.py")
+    others = ("methods/test_likelihoods.py", "test_criteria.py", "test_priors_held_out.py")
 
     def tests_in(file):
         return set(re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE))

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 
-from crisp_paper.bridges import OTHER_SPLIT, Evidence, explanations, remaining_gaps
+from crisp_paper.bridges import (
+    OTHER_SPLIT,
+    Evidence,
+    explanations,
+    is_measured,
+    remaining_gaps,
+    single_changes,
+)
 from crisp_paper.printed import Printed, judge, printed_cells
 from onepos.report.tables import MISSING, Cell, Table
 
@@ -20,9 +28,9 @@ def find_lost(evidence: Evidence) -> list[Printed]:
 
 def cause_of(evidence: Evidence, cell: Printed) -> str:
     """One of CAUSES."""
-    found = explanations(evidence, cell)
-    if any(bridge.change in found for bridge in evidence.bridges):
+    if single_changes(evidence, cell):
         return ONE_CHANGE
+    found = explanations(evidence, cell)
     if OTHER_SPLIT in found:
         return OTHER_SPLIT
     if evidence.fair.study.name in found:
@@ -30,9 +38,16 @@ def cause_of(evidence: Evidence, cell: Printed) -> str:
     return NEARER if remaining_gaps(evidence, cell) else NO_CAUSE
 
 
-def is_measured(evidence: Evidence, cell: Printed) -> bool:
-    """Whether any single change was run on the data set with the method of a number."""
-    return any(cell.key in evidence.changed[bridge.change] for bridge in evidence.bridges)
+def is_weak(evidence: Evidence, cell: Printed) -> bool:
+    """Whether single changes reproduce a number, but none would if its trials differed as they do without it."""
+    sides = [evidence.changed[name][cell.key] for name in single_changes(evidence, cell)]
+    std = evidence.control[cell.key].std if sides else 0.0
+    return bool(sides) and all(judge(cell, dataclasses.replace(each, std=std)) != "reproduced" for each in sides)
+
+
+def needs_no_change(evidence: Evidence, cell: Printed) -> bool:
+    """Whether the published protocol reproduces a number at the points and in the trials of the single changes."""
+    return cell.key in evidence.control and judge(cell, evidence.control[cell.key]) == "reproduced"
 
 
 def cause_table(evidence: Evidence) -> Table:
@@ -61,5 +76,5 @@ def unmeasured(evidence: Evidence) -> dict[str, list[Printed]]:
     without: dict[str, list[Printed]] = {}
     covered = {cell.dataset for cell in printed_cells() if is_measured(evidence, cell)}
     for cell in (cell for cell in find_lost(evidence) if not is_measured(evidence, cell)):
-        without.setdefault(f"{cell.method} elsewhere" if cell.dataset in covered else cell.dataset, []).append(cell)
+        without.setdefault(cell.method if cell.dataset in covered else cell.dataset, []).append(cell)
     return without

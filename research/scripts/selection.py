@@ -22,9 +22,9 @@ from itertools import product
 import numpy as np
 import torch
 
-from onepos.bench.criteria import CRITERIA
 from onepos.bench.recipes import find_recipe
 from onepos.bench.stacking import train_many
+from onepos.criteria import CRITERIA
 from onepos.datasets import Dataset, load_dataset
 from onepos.methods import make_method
 from onepos.metrics import METRICS

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onepos.datasets import Dataset as Dataset
     from onepos.datasets import load_dataset as load_dataset
     from onepos.estimator import SinglePositiveClassifier as SinglePositiveClassifier
+    from onepos.export import export_onnx as export_onnx
     from onepos.images.classifier import SinglePositiveImageClassifier as SinglePositiveImageClassifier
     from onepos.images.features import ImageFeatures as ImageFeatures
     from onepos.methods import AN as AN
@@ -42,11 +43,13 @@ if TYPE_CHECKING:
     from onepos.priors import estimate_priors as estimate_priors
     from onepos.protocol import draw_single_positive as draw_single_positive
     from onepos.protocol import train_val_test_split as train_val_test_split
+    from onepos.scoring import SCORERS as SCORERS
 
 _MODULES = {
     "onepos.methods.crossfit": ("held_out_probabilities",),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
+    "onepos.export": ("export_onnx",),
     "onepos.images.classifier": ("SinglePositiveImageClassifier",),
     "onepos.images.features": ("ImageFeatures",),
     "onepos.methods.base": ("Batch", "Method", "TrainView"),
@@ -71,6 +74,7 @@ _MODULES = {
     "onepos.metrics": ("METRICS", "evaluate"),
     "onepos.priors": ("PriorEstimate", "estimate_priors"),
     "onepos.protocol": ("draw_single_positive", "train_val_test_split"),
+    "onepos.scoring": ("SCORERS",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,21 +18,26 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from onepos.labels import read_full_labels, read_labels
+from onepos.labels import list_labels, read_full_labels, read_labels
 from onepos.methods import make_method
-from onepos.methods.base import Method
+from onepos.methods.base import Method, Watch
 from onepos.metrics import average_precision
 from onepos.priors import check_top_k, decide, decide_top, read_rule
 from onepos.training.backbones import make_backbone, n_outputs
-from onepos.training.loop import History, run_in_steps, train
+from onepos.training.loop import History, Trained, find_length, run_in_steps, train
 from onepos.training.outcome import read_curve, training_logits
 from onepos.training.plan import Plan
 from onepos.training.runtime import choose_device, count_weights, fitting_threads, place, widen
-from onepos.training.samples import Samples, as_samples, make_scaling
+from onepos.training.samples import SCALES, Samples, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task
 from onepos.validation import Indicator, check_choice, check_finite, check_whole
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FloatArray = npt.NDArray[np.float64]
+OnProgress = Callable[[str, int, int], None]
+"""Takes what is being done, how much of it is done, and how much there is."""
 
 # Of a prediction at a time: rows, and numbers in the wider of its inputs and its logits (128 MB).
 _STEP_ROWS, _STEP_NUMBERS = 4096, 1 << 24
@@ -51,9 +58,13 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         network: "mlp", "linear", "bottleneck" (hidden width = number of labels), or a torch module from rows to
             features.
         hidden: Widths of the hidden layers of "mlp".
-        scale: "standard" (zero mean, unit variance on the training rows) or "none".
+        scale: "clipped" (zero mean and unit variance on the training rows, cut at ±5), "standard" (without the cut)
+            or "none".
         bias_init: "frequency" or "zero", see `Plan`.
-        epochs: Passes over the training rows.
+        epochs: Passes over the training rows, at most.
+        early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it first trains
+            on four fifths of the rows, by the others finds the best epoch, and then trains on all rows for as long.
+            Methods that do not overfit skip this.
         batch_size: Rows per step.
         lr: Learning rate of Adam.
         weight_decay: L2 weight of Adam.
@@ -102,9 +113,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         *,
         network: str | nn.Module = "mlp",
         hidden: Sequence[int] = (256,),
-        scale: str = "standard",
+        scale: str = "clipped",
         bias_init: str = "frequency",
         epochs: int = 20,
+        early_stopping: bool = True,
         batch_size: int = 32,
         lr: float = 1e-3,
         weight_decay: float = 0.0,
@@ -121,6 +133,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self.scale = scale
         self.bias_init = bias_init
         self.epochs = epochs
+        self.early_stopping = early_stopping
         self.batch_size = batch_size
         self.lr = lr
         self.weight_decay = weight_decay
@@ -138,7 +151,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         validation: tuple[Any, Any] | None = None,
         *,
         checkpoint: str | os.PathLike[str] | None = None,
+        time_limit: float | None = None,
         on_epoch: Callable[[int, History], None] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Self:
         """Learn from rows with one observed positive each.
 
@@ -148,11 +163,15 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             validation: (X_val, Y_val) to choose the best epoch by average precision. An indicator with a row of
                 two or more labels counts as fully labelled; a vector, or an indicator with at most one label per
                 row, as single-positive, and the metric is then the mean reciprocal rank of the observed label.
-            checkpoint: A file, written after each epoch, that lets a stopped fit go on where it was. It stays when the
-                fit is over, so that nothing is lost until the model is saved; delete it then.
+            checkpoint: A file, written after each epoch, that lets a stopped fit go on where it was; what is prepared
+                before the training is written to files beside it. They stay when the fit is over, so that nothing is
+                lost until the model is saved; delete them then.
+            time_limit: Seconds after which the fit ends with what it has by then; None for no limit.
             on_epoch: Called after each epoch with its number and the history.
+            on_progress: Called while the training is prepared, with what is being done, how much of it is done, and how
+                much there is.
         """
-        return self._fit(X, y, validation, checkpoint, on_epoch)
+        return self._fit(X, y, validation, checkpoint, on_epoch, (time_limit, on_progress))
 
     def _fit(
         self,
@@ -161,14 +180,16 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         validation: tuple[Any, Any] | None,
         checkpoint: str | os.PathLike[str] | None,
         on_epoch: Callable[[int, History], None] | None,
+        pace: tuple[float | None, OnProgress | None],
         **options: Any,
     ) -> Self:
         """Fit to any kind of data; `options` are for `_make_task`."""
         self._check_parameters()
+        watch = make_watch(*pace)
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
         task = self._make_task(X, y, validation, method, self._plan(), **options)
         with fitting_threads(task.step_size, choose_device(task.plan.device)):
-            trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch)
+            trained = self._train(task, checkpoint, on_epoch, watch)
         self._check_trained(task.samples)
         logits = training_logits(task, trained)
         self.class_prior_, self.class_prior_interval_ = method.final_prior(logits, task.observed)
@@ -177,6 +198,24 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         method.forget_training()
         self.history_, self.method_, self.network_ = trained.history, method.cpu(), self._settle(trained.network)
         return self
+
+    def _train(
+        self,
+        task: Task,
+        checkpoint: str | os.PathLike[str] | None,
+        on_epoch: Callable[[int, History], None] | None,
+        watch: Watch,
+    ) -> Trained:
+        """Train the task's learner, for as many epochs as a search finds best where one is made."""
+        search: list[float] = []
+        if task.validation is None and self.early_stopping and task.learner.method.stops_early:
+            found = find_length(task, checkpoint=checkpoint, watch=watch.part(0.4))
+            if found is not None:
+                task = replace(task, plan=replace(task.plan, epochs=found.best_epoch + 1))
+                search = found.validation
+        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch)
+        trained.history.search = search
+        return trained
 
     def decision_function(self, X: Any) -> FloatArray:
         """Logits, (n, c)."""
@@ -228,10 +267,51 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         if top_k is not None:
             check_top_k(top_k, len(self.classes_))
 
+    def predict_labels(
+        self, X: Any, *, threshold: float | str | None = None, top_k: int | None = None
+    ) -> list[list[Any]]:
+        """The predicted labels of each row by name, the most probable first; a row may have none.
+
+        `threshold` and `top_k` are those of `decide`.
+        """
+        probability = self.predict_proba(X)
+        decisions = self.decide(probability, threshold=threshold, top_k=top_k)
+        return list_labels(self.classes_.tolist(), probability, decisions)
+
+    def to_frame(self, values: npt.ArrayLike, X: Any = None) -> pd.DataFrame:
+        """What `predict_proba`, `predict` or `decision_function` gave, as a data frame with a column per label.
+
+        Args:
+            values: (n, c).
+            X: Rows whose index the data frame takes, if they are a data frame.
+
+        Example:
+            >>> import pandas as pd
+            >>> from onepos import SinglePositiveClassifier
+            >>> X = pd.DataFrame({"width": [1.0, 2.0, 3.0]}, index=["r1", "r2", "r3"])
+            >>> model = SinglePositiveClassifier("an", epochs=1, random_state=0).fit(X, ["dog", "cat", "dog"])
+            >>> model.to_frame(model.predict_proba(X), X).round().columns.tolist()
+            ['cat', 'dog']
+        """
+        import pandas as pd
+
+        check_is_fitted(self)
+        array = np.asarray(values)
+        if array.ndim != 2 or array.shape[1] != len(self.classes_):
+            raise ValueError(
+                f"values must have one column per label, {len(self.classes_)} in all; the shape is {array.shape}. "
+                "Pass what predict_proba, predict or decision_function gave."
+            )
+        return pd.DataFrame(array, columns=self.classes_, index=getattr(X, "index", None))
+
     def score(self, X: Any, y: Any) -> float:
-        """Label-ranking average precision against full labels (indicator), or against single ones (vector)."""
+        """Label-ranking average precision against full labels (indicator), or against single ones (vector).
+
+        Rows of a vector whose label the model was not fitted with are left out, with a warning.
+        """
         logits = self.decision_function(X)
-        Y, read = read_full_labels(y, len(logits), self.classes_), ~np.isnan(logits).any(1)
+        Y = read_full_labels(y, len(logits), self.classes_, unknown="warn")
+        read = ~np.isnan(logits).any(1)
         return average_precision(Y[read], logits[read])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
@@ -265,7 +345,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         return tags
 
     def _check_parameters(self) -> None:
-        choices = {"scale": ("standard", "none"), "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
+        choices = {"scale": SCALES, "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
         for name, allowed in choices.items():
             check_choice(name, getattr(self, name), allowed)
         check_whole("epochs", self.epochs, 1)
@@ -383,9 +463,22 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
 
 def as_probability(logits: FloatArray) -> FloatArray:
     """The sigmoid, strictly inside (0, 1); NaN stays NaN."""
-    limits = np.finfo(np.float64)
-    clamped = torch.as_tensor(logits).sigmoid().clamp(float(limits.tiny), 1 - float(limits.epsneg))
-    return np.asarray(clamped)
+    return np.asarray(to_probability(torch.as_tensor(logits)))
+
+
+def to_probability(logits: torch.Tensor) -> torch.Tensor:
+    """The same of a tensor in double precision."""
+    limits = np.finfo(np.float64)  # as tensors: exported numbers would be of single precision, which is 0 and 1
+    least, most = logits.new_tensor(limits.tiny), logits.new_tensor(1 - limits.epsneg)
+    return logits.sigmoid().clamp(least, most)
+
+
+def make_watch(time_limit: float | None, on_progress: OnProgress | None) -> Watch:
+    """The watch of a fit that may take so many seconds from now on."""
+    if time_limit is not None and not (isinstance(time_limit, int | float | np.number) and time_limit > 0):
+        raise ValueError(f"time_limit must be a number of seconds above 0; got {time_limit!r}. Leave it out for none.")
+    watch = Watch() if time_limit is None else Watch(deadline=time.perf_counter() + float(time_limit))
+    return watch if on_progress is None else replace(watch, tell=on_progress)
 
 
 def as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from onepos.validation import Indicator, check_indicator, check_one_positive, one_hot, suggest, to_dense
+from onepos.validation import Indicator, check_indicator, check_one_positive, name_some, one_hot, suggest, to_dense
 
 
 def read_labels(y: Any, n_rows: int, positives: str) -> tuple[Indicator, npt.NDArray[Any]]:
@@ -31,18 +32,29 @@ def read_labels(y: Any, n_rows: int, positives: str) -> tuple[Indicator, npt.NDA
     return indicator, np.arange(indicator.shape[1]) if names is None else names
 
 
-def read_full_labels(y: Any, n_rows: int, classes: npt.NDArray[Any]) -> Indicator:
-    """Labels of further rows as an indicator over the classes of a model; a vector holds one label per row."""
+def read_full_labels(
+    y: Any, n_rows: int, classes: npt.NDArray[Any], *, unknown: Literal["raise", "warn", "skip"] = "raise"
+) -> Indicator:
+    """Labels of further rows as an indicator over the classes of a model.
+
+    Args:
+        y: As in `read_labels`; a vector holds one label per row.
+        n_rows: How many rows X has.
+        classes: The labels of the model.
+        unknown: What a row of a vector does whose label the model does not know: "raise" an error, "warn" and count as
+            a row without labels, or "skip", the same without the warning. In the last two a row may also hold None or
+            NaN, and at least one label must be known.
+    """
     values, names = _as_array(y, n_rows)
     if values.ndim == 1:
-        return _encode(values, classes)
+        return _encode(values, classes, unknown)
     if names is not None and set(names) == set(classes):
         values = values[:, [list(names).index(label) for label in classes]]
     elif names is not None and classes.dtype.kind not in "iu":
-        unknown = next((name for name in names if name not in set(classes)), None)
+        other = next((name for name in names if name not in set(classes)), None)
         raise ValueError(
             "the columns of Y must be the labels the model was fitted with; "
-            + (f"{unknown!r} is none of them." if unknown is not None else f"{len(classes) - len(names)} are missing.")
+            + (f"{other!r} is none of them." if other is not None else f"{len(classes) - len(names)} are missing.")
             + " Rename the columns, or pass an array in the order of classes_."
         )
     indicator = check_indicator(values, "Y", columns=names)
@@ -74,6 +86,17 @@ def binarize(cells: Iterable[Any], separator: str | None = None) -> tuple[Indica
     for marks, row in zip(indicator, rows, strict=True):
         marks[[column[name] for name in row]] = 1
     return indicator, tuple(names)
+
+
+def list_labels(
+    names: Sequence[Any], scores: npt.NDArray[np.float64], decisions: npt.NDArray[np.integer]
+) -> list[list[Any]]:
+    """The names of the labels decided for each row, the one with the highest score first."""
+    rows, labels = np.nonzero(decisions)
+    order = np.lexsort((-scores[rows, labels], rows))
+    ends = np.cumsum(np.bincount(rows, minlength=len(decisions)))
+    chosen = [names[label] for label in labels[order].tolist()]
+    return [chosen[start:end] for start, end in pairwise([0, *ends.tolist()])]
 
 
 def _as_array(y: Any, n_rows: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
@@ -141,14 +164,23 @@ def _of_one_kind(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return labels.astype(str) if isinstance(labels[0], str) else labels
 
 
-def _encode(values: npt.NDArray[Any], classes: npt.NDArray[Any]) -> Indicator:
+def _encode(values: npt.NDArray[Any], classes: npt.NDArray[Any], unknown: str) -> Indicator:
     column = {label: j for j, label in enumerate(classes.tolist())}
-    found = [column.get(label, -1) for label in values.tolist()]
-    if -1 in found:
-        row = found.index(-1)
+    labels = values.tolist()
+    found = [column.get(label, -1) for label in labels]
+    wrong = [row for row, j in enumerate(found) if j < 0 and (unknown == "raise" or not _is_missing(labels[row]))]
+    if wrong and (unknown == "raise" or max(found) < 0):
+        row = wrong[0]
         raise ValueError(
-            f"every label must be one the model was fitted with; row {row} holds {values[row]!r}: "
-            f"{suggest(values[row], classes)}"
+            f"every label must be one the model was fitted with; row {row} holds {labels[row]!r}: "
+            f"{suggest(labels[row], classes)}"
+        )
+    if wrong and unknown == "warn":
+        warnings.warn(
+            f"{len(wrong)} of {len(labels)} rows hold a label that the model was not fitted with "
+            f"({name_some(dict.fromkeys(labels[row] for row in wrong))}); they count as rows without a label.",
+            UserWarning,
+            stacklevel=5,
         )
     return one_hot(found, len(classes))
 

@@ -2,7 +2,8 @@
 
 Y is the (n, c) 0/1 array of true labels. `scores` order the labels; any increasing transform of them gives
 the same ranking metrics, but prefer logits, since sigmoids that saturate at 0 or 1 tie. Ties always count
-against the model. When nothing is left to average, the answer is NaN. docs/metrics.md lists every rule.
+against the model. When nothing is left to average, the answer is NaN. Where both are data frames, their columns
+are matched by name, and rows by position. docs/metrics.md lists every rule.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepos.validation import Indicator, check_finite, check_indicator, check_known
+from onepos.validation import Indicator, check_finite, check_indicator, check_known, find_repeat, name_some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,16 +172,22 @@ METRICS: dict[str, Metric] = {
 
 
 def evaluate(
-    Y: Any, scores: ArrayLike, threshold: ArrayLike = 0.5, names: Iterable[str] | None = None
+    Y: Any,
+    scores: ArrayLike,
+    threshold: ArrayLike = 0.5,
+    names: Iterable[str] | None = None,
+    *,
+    decisions: Any = None,
 ) -> dict[str, float]:
     """Compute several metrics at once.
 
     Args:
         Y: true labels.
         scores: one per row and label.
-        threshold: decisions are scores > threshold; one number or one per label, in the units of the scores
-            (0.5 for probabilities, 0 for logits).
+        threshold: decisions are scores > threshold; one number or one per label, in the order of the scores and
+            in their units (0.5 for probabilities, 0 for logits).
         names: keys of METRICS; all by default.
+        decisions: the (n, c) 0/1 array of predicted labels, in place of a threshold.
 
     Examples:
         >>> evaluate([[1, 0], [0, 1]], [[0.9, 0.2], [0.1, 0.4]], names=["ranking_loss", "hamming_loss"])
@@ -189,19 +196,25 @@ def evaluate(
     Y, values = _check(Y, scores)
     chosen = list(METRICS if names is None else names)
     check_known(chosen, METRICS, "unknown metric")
-    arguments = {"scores": values, "decisions": _decide(values, threshold)}
+    arguments = {"scores": values, "decisions": _decide(scores, values, threshold, decisions)}
     return {name: METRICS[name].function(Y, arguments[METRICS[name].uses]) for name in chosen}
 
 
 def per_label(
-    Y: Any, scores: ArrayLike, threshold: ArrayLike = 0.5, label_names: Sequence[str] | None = None
+    Y: Any,
+    scores: ArrayLike,
+    threshold: ArrayLike = 0.5,
+    label_names: Sequence[Any] | None = None,
+    *,
+    decisions: Any = None,
 ) -> "pd.DataFrame":
     """One row per label: how common it is, how often it is predicted, and how well.
 
     Columns: n_positive, share (of the rows: the label's prior), predicted_share, average_precision,
     precision, recall, f1. A quotient with nothing below the line is NaN, and so is f1 where Y has no
-    positive; hence the means of the columns average_precision and f1 are mAP and macro-F1. `threshold` is that
-    of `evaluate`; `label_names` are the index of the table, by default the label numbers.
+    positive; hence the means of the columns average_precision and f1 are mAP and macro-F1. `threshold` and
+    `decisions` are those of `evaluate`; `label_names` are the index of the table, by default the columns of the
+    scores, or of Y, where one is a data frame, else the label numbers.
 
     Examples:
         >>> table = per_label([[1, 0], [1, 1]], [[0.9, 0.2], [0.1, 0.7]], label_names=["sky", "sea"])
@@ -211,6 +224,7 @@ def per_label(
     """
     import pandas as pd
 
+    frames: list[Any] = [each for each in (scores, Y) if _has_names(each)]
     Y, values = _check(Y, scores)
     n_samples, n_labels = Y.shape
     if label_names is not None and len(label_names) != n_labels:
@@ -218,9 +232,11 @@ def per_label(
             f"label_names must hold one name per label, {n_labels}; {len(label_names)} were given. "
             "Name every column of Y."
         )
-    decisions = _decide(values, threshold)
-    n_positive, n_predicted = np.count_nonzero(Y, axis=0), np.count_nonzero(decisions, axis=0)
-    n_hits = np.count_nonzero(Y & decisions, axis=0)
+    if label_names is None:
+        label_names = list(frames[0].columns) if frames else range(n_labels)
+    chosen = _decide(scores, values, threshold, decisions)
+    n_positive, n_predicted = np.count_nonzero(Y, axis=0), np.count_nonzero(chosen, axis=0)
+    n_hits = np.count_nonzero(Y & chosen, axis=0)
     return pd.DataFrame(
         {
             "n_positive": n_positive,
@@ -229,9 +245,9 @@ def per_label(
             "average_precision": _average_precisions(Y.T, values.T),
             "precision": _ratio(n_hits, n_predicted),
             "recall": _ratio(n_hits, n_positive),
-            "f1": _label_f1(Y, decisions),
+            "f1": _label_f1(Y, chosen),
         },
-        index=pd.Index(range(n_labels) if label_names is None else label_names, name="label"),
+        index=pd.Index(label_names, name="label"),
     )
 
 
@@ -298,7 +314,12 @@ def _mean(values: NDArray[Any]) -> float:
     return float(values.mean()) if values.size else float("nan")
 
 
-def _decide(values: NDArray[Any], threshold: ArrayLike) -> Indicator:
+def _decide(scores: ArrayLike, values: NDArray[Any], threshold: ArrayLike, decisions: Any) -> Indicator:
+    """The decisions given, with columns like those of the scores, or the scores above the threshold."""
+    if decisions is not None:
+        chosen = check_indicator(_match_columns(decisions, "decisions", scores, "scores"), "decisions")
+        _check_shapes(chosen, values, "decisions", "scores")
+        return chosen
     limit = np.asarray(threshold, dtype=np.float64)
     if limit.shape not in {(), (values.shape[1],)}:
         raise ValueError(
@@ -312,24 +333,60 @@ def _decide(values: NDArray[Any], threshold: ArrayLike) -> Indicator:
 
 
 def _check(Y: Any, scores: ArrayLike) -> tuple[Indicator, NDArray[Any]]:
-    Y = check_indicator(Y, "Y")
+    Y = check_indicator(_match_columns(Y, "Y", scores, "scores"), "Y")
     values = np.asarray(scores)
     if values.dtype not in (np.float32, np.float64):
         values = values.astype(np.float64)
-    _check_shapes(Y, values, "scores")
+    _check_shapes(Y, values, "Y", "scores")
     check_finite(values, "scores", "Give logits or probabilities, and look for a training run that diverged.")
     return Y, values
 
 
 def _check_decisions(Y: Any, predicted: Any) -> tuple[Indicator, Indicator]:
-    Y, decisions = check_indicator(Y, "Y"), check_indicator(predicted, "predicted")
-    _check_shapes(Y, decisions, "predicted")
+    Y = check_indicator(_match_columns(Y, "Y", predicted, "predicted"), "Y")
+    decisions = check_indicator(predicted, "predicted")
+    _check_shapes(Y, decisions, "Y", "predicted")
     return Y, decisions
 
 
-def _check_shapes(Y: Indicator, other: NDArray[Any], name: str) -> None:
-    if Y.shape != other.shape:
+def _check_shapes(first: NDArray[Any], second: NDArray[Any], *names: str) -> None:
+    if first.shape != second.shape:
         raise ValueError(
-            f"Y and {name} must have one shape (n, c); theirs are {Y.shape} and {other.shape}. "
+            f"{' and '.join(names)} must have one shape (n, c); theirs are {first.shape} and {second.shape}. "
             "Give the same rows and labels to both."
         )
+
+
+def _match_columns(values: Any, name: str, model: Any, model_name: str) -> Any:
+    """The columns of a data frame in the order of those of another; whatever has no column names is left as it is."""
+    if not (hasattr(values, "columns") and hasattr(model, "columns")):
+        return values
+    own, wanted = list(values.columns), list(model.columns)
+    if own == wanted or _lacks_names(values, wanted) or _lacks_names(model, own):
+        return values
+    if len(own) == len(wanted) and set(own) == set(wanted) and find_repeat(own) is None:
+        return values[wanted]
+    differences = [
+        f"{name_some(only)} only in {where}"
+        for only, where in (
+            ([column for column in own if column not in wanted], name),
+            ([column for column in wanted if column not in own], model_name),
+        )
+        if only
+    ]
+    repeated = [each[repeat[0]] for each in (own, wanted) if (repeat := find_repeat(each))]
+    raise ValueError(
+        f"the columns of {name} and {model_name} must have the same names, each once; "
+        f"{' and '.join(differences) or f'{repeated[0]!r} is there twice'}. "
+        "Rename or drop columns, or pass arrays in one order."
+    )
+
+
+def _lacks_names(frame: Any, others: list[Any]) -> bool:
+    """Whether the columns of a data frame have no names, while the others have some that are no numbers."""
+    return not _has_names(frame) and not any(isinstance(each, int | np.integer) for each in others)
+
+
+def _has_names(values: Any) -> bool:
+    """Whether this is a data frame with names of its columns, not the numbers that pandas puts in their place."""
+    return hasattr(values, "columns") and type(values.columns).__name__ != "RangeIndex"

@@ -53,6 +53,7 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
     if model.scaling_ is not None:
         tensors["scaling.mean"] = torch.from_numpy(model.scaling_.mean)
         tensors["scaling.scale"] = torch.from_numpy(model.scaling_.scale)
+        tensors["scaling.limit"] = torch.tensor(model.scaling_.limit, dtype=torch.float64)
     tensors |= {f"{_CURVE}{name}": torch.as_tensor(values) for name, values in model.decision_curve_._asdict().items()}
     weights = save(tensors)
     facts = {
@@ -200,8 +201,11 @@ def _rebuild(
     model.thresholds_, model.min_labels_ = _read_numbers(facts, "thresholds", c), int(facts["min_labels"])
     model.decision_curve_ = _read_curve({name: tensors.pop(f"{_CURVE}{name}") for name in DecisionCurve._fields}, c)
     model.history_ = History(**facts["history"])
-    mean, scale = tensors.pop("scaling.mean", None), tensors.pop("scaling.scale", None)
-    model.scaling_ = None if mean is None or scale is None else Scaling(mean.numpy(), scale.numpy())
+    mean, scale, limit = (tensors.pop(f"scaling.{name}", None) for name in ("mean", "scale", "limit"))
+    if mean is None or scale is None or limit is None:
+        model.scaling_ = None
+    else:
+        model.scaling_ = Scaling(mean.numpy(), scale.numpy(), float(limit))
 
     fitted = _make_method(facts["method"], method)
     backbone, n_features = model._restore(facts, fitted)

@@ -34,6 +34,12 @@ def check_known(names: Iterable[str], known: Iterable[str], complaint: str) -> N
             raise ValueError(f"{complaint} '{name}'; {suggest(name, choices)}")
 
 
+def name_some(names: Iterable[Any], most: int = 5) -> str:
+    """Return the first names in quotation marks, and … where there are more."""
+    listed = [repr(str(name)) for name in names]
+    return ", ".join(listed[:most]) + (", …" if len(listed) > most else "")
+
+
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raise a ValueError where a setting is none of a few words."""
     if value not in choices:

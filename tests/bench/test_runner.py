@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from onepos.bench import runner
-from onepos.bench.criteria import CRITERIA
 from onepos.bench.run import make_result, make_trial, run_one, task_of, why_not
 from onepos.bench.runner import make_blocks, run_study
 from onepos.bench.stacking import train_many
 from onepos.bench.store import Store
 from onepos.bench.study_file import read_study
+from onepos.criteria import CRITERIA
 from onepos.datasets import load_dataset
 from onepos.methods import make_method
 from onepos.metrics import METRICS, evaluate

@@ -1,5 +1,6 @@
 import gzip
 import re
+import shlex
 import sys
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onepos.datasets import read_dataset, read_features, read_table, write_npz
+from onepos.datasets import open_table, read_dataset, read_features, read_table, write_npz
 
 ONE = "a,b,kind\n1,2.5,cat\n-3,1e2,dog\n0,0,\n4,5,cat\n"
 SEVERAL = "kind,a\ncat; dog,1\n,2\ndog;dog,3\n"
@@ -214,6 +215,66 @@ KIND = {"label": "kind"}
 def test_wrong_tables_are_told_with_their_line(write, text, options, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
         read_table(write(text), **options)
+
+
+class TestSeveralBadColumns:
+    def refused(self, path, **options):
+        with pytest.raises(ValueError, match="features must be numbers, known and finite") as error:
+            read_table(path, label="kind", **options)
+        return str(error.value)
+
+    def test_each_is_named_with_its_first_wrong_cell(self, write):
+        text = "a,b,c,d,e,f,kind\n1,cat,,1,2024-03-01,True,x\n2,2,1,inf,02.03.2024,,y\n3,dog,,2,1/2/24,False,x\n"
+        assert self.refused(write(text)) == (
+            "t.csv: features must be numbers, known and finite; 5 columns are not: 'b' holds text ('cat', line 2), "
+            "'c' has missing cells (line 2), 'd' has infinite numbers (inf, line 3), 'e' holds dates ('2024-03-01', "
+            "line 2), 'f' has missing cells (line 3). Encode, fill or correct them, or leave them out with drop "
+            "(--drop b,c,d,e,f)."
+        )
+        assert read_table(write(text), label="kind", drop=["b", "c", "d", "e", "f"]).feature_names == ("a",)
+
+    def test_types_of_parquet(self, tmp_path):
+        days = pd.to_datetime(["2024-03-01", None, "2024-03-02"])
+        lists, none = [["u"], ["v"], []], [None, None, None]
+        frame = pd.DataFrame({"day": days, "list": lists, "none": none, "kind": ["x", "y", "x"]})
+        frame.to_parquet(tmp_path / "t.parquet")
+        assert "3 columns are not: 'day' holds dates ('2024-03-01 00:00:00', row 0), 'list' holds text" in (
+            said := self.refused(tmp_path / "t.parquet")
+        )
+        assert "'none' has missing cells (row 0)" in said
+
+    def test_ten_are_explained_and_all_can_be_left_out(self, write):
+        names = [f"c{k}" for k in range(13)]
+        path = write(",".join([*names, "n", "kind"]) + "\n" + "u," * 13 + "1,x\n")
+        said = self.refused(path)
+        assert said.count("holds text") == 10
+        assert "'c9' holds text ('u', line 2) and 3 more." in said
+        assert f"(--drop {','.join(names)})" in said
+
+    def test_awkward_names_can_be_copied_from_the_message(self, write):
+        path = write('"a,b",c d,it\'s,n,kind\nu,u,u,1,x\nu,u,u,2,y\n')
+        option = re.search(r"\(--drop (.*)\)\.$", self.refused(path))[1]
+        (value,) = shlex.split(option)
+        assert read_table(path, label="kind", drop=value.split(",")).feature_names == ("n",)
+
+    def test_what_a_model_needs_can_not_be_left_out(self, write):
+        path = write("a,b,c\n1,u,\n2,v,3\n")
+        sentence = "The model was fitted with numbers there: encode, fill or correct the cells, or remove their rows."
+        for columns in (["b"], ["b", "c"]):
+            with pytest.raises(ValueError, match=re.escape(sentence)):
+                read_features(path, columns=columns)
+
+    def test_label_columns(self, write):
+        path = write("a,l,m\n1,0,no\n2,yes,1\n")
+        with pytest.raises(ValueError, match="line 3: label columns must hold 0 or 1; column 'l' holds 'yes'"):
+            read_table(path, label_columns=["l", "m"])
+
+
+def test_the_columns_that_a_model_needs_must_be_there(write):
+    table = open_table(write(ONE))
+    assert table.to_dataset(label="kind", features=["b"]).feature_names == ("b",)
+    with pytest.raises(ValueError, match=r"t.csv has no column 'bb'; did you mean 'b'\?"):
+        table.to_dataset(label="kind", features=["a", "bb"])
 
 
 def test_lines_are_counted_across_quoted_line_breaks(write):

@@ -104,6 +104,24 @@ def test_from_a_folder_of_photos_to_labels(onepos, fit, small, photos):
     assert np.abs(again - table.set_index("file").loc[again.index, list(LABELS)]).max().max() < 1e-4
 
 
+def test_ids_of_a_table_of_images(onepos, fit, photos):
+    assert fit("photos/", "--out", "model", "--method", "an")[0] == 0
+    table = pd.read_csv(photos / "photos.csv").iloc[::5]
+    table.insert(0, "nr", [f"{k:03}" for k in range(len(table))])
+    table.to_csv(photos / "some.csv", index=False)
+    predict = ("predict", "model", "some.csv", "--workers", 0, "--quiet")
+    assert onepos(*predict, "--id", "nr", "--out", "p.json")[0] == 0
+    assert onepos(*predict, "--out", "q.json")[0] == 0
+    named, plain = (json.loads((photos / name).read_text()) for name in ("p.json", "q.json"))
+    assert [row.pop("nr") for row in named] == table.nr.tolist()
+    assert [row.pop("file") for row in plain] == table.path.tolist()
+    assert named == plain
+    code, _, err = onepos("predict", "model", "some.csv:test", "--id", "nr")
+    assert code == 2
+    assert "--id takes all images of a table; some.csv:test is a part. Leave :test or --id out." in err
+    assert "--id names a column of a table" in onepos("predict", "model", "photos/", "--id", "nr")[2]
+
+
 def test_tables_parts_and_evaluation(onepos, fit, photos):
     code, _, err = fit("photos.csv:train", "--validation", "photos.csv:val", "--out", "model", "--method", "an")
     assert code == 0, err
@@ -111,11 +129,11 @@ def test_tables_parts_and_evaluation(onepos, fit, photos):
     code, out, err = onepos("evaluate", "model", *full)
     assert code == 0, err
     assert "9 images, 3 labels" in out
-    assert "Every image holds at most one label" not in out
+    assert "every image holds at most one label" not in out
     scores = json.loads(onepos("evaluate", "model", *full, "--json")[1])
     assert scores["n_rows"] == 9
     assert scores["scores"]["average_precision"] > 0.7
-    assert "Every image holds at most one label" in onepos("evaluate", "model", "photos/", "--workers", 0)[1]
+    assert "every image holds at most one label" in onepos("evaluate", "model", "photos/", "--workers", 0)[1]
     assert "36" in onepos("data", "info", "photos/")[1]
 
 

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from onepos.bench.criteria import CRITERIA
 from onepos.bench.statistics import friedman
 from onepos.bench.store import Store
 from onepos.bench.study import Selection
 from onepos.bench.study_file import read_study
+from onepos.criteria import CRITERIA
 from onepos.metrics import METRICS
 from onepos.report.charts.canvas import NARROW, WIDE
 from onepos.report.charts.ranks import budget_chart, critical_difference_diagram

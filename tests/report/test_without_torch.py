@@ -50,6 +50,6 @@ def test_the_report_of_a_packed_study_imports_no_torch(tmp_path):
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize("name", ["onepos.bench.criteria", "onepos.training.plan"])
+@pytest.mark.parametrize("name", ["onepos.criteria", "onepos.training.plan"])
 def test_what_the_results_take_from_training_is_light(name):
     assert heavy_after(f"import {name}") == "[]"

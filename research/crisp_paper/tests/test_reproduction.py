@@ -305,6 +305,13 @@ def test_no_change_comes_nearer():
     assert text_of(reason_table(evidence, "image"), "an", "Coverage") == "better; no change comes nearer"
 
 
+def test_a_number_whose_single_changes_were_not_run_has_no_single_cause():
+    evidence = make_evidence({"an": -0.3, "wan": -0.3}, {"an": 0.0, "wan": 0.0}, scaling={"an": -0.3})
+    reasons = reason_table(evidence, "image")
+    assert text_of(reasons, "an", "Coverage") == "worse; fair"
+    assert text_of(reasons, "wan", "Coverage") == "worse; fair; single changes not run"
+
+
 def test_fewer_points_are_no_explanation():
     """The published study chooses batch 32; at 16, where the bridge is, the number is reproduced without any change."""
 

@@ -13,10 +13,10 @@ from crisp_paper.pages import study_page
 from crisp_paper.panels import value_chart
 from crisp_paper.sensitivity import find_rays, make_panel, sensitivity_table
 
-from onepos.bench.criteria import CRITERIA
 from onepos.bench.grid import Axis
 from onepos.bench.results import StudyResults
 from onepos.bench.study_file import read_study
+from onepos.criteria import CRITERIA
 from onepos.metrics import METRICS
 from onepos.report.charts.canvas import NARROW, WIDE
 from onepos.report.page import render_html

@@ -12,9 +12,9 @@ from crisp_paper import traces as traced
 from crisp_paper.pages import study_page
 from crisp_paper.panels import EpochPanel, Names, epoch_chart
 
-from onepos.bench.criteria import CRITERIA
 from onepos.bench.results import StudyResults
 from onepos.bench.study_file import read_study
+from onepos.criteria import CRITERIA
 from onepos.metrics import METRICS
 from onepos.report.charts.canvas import NARROW, WIDE
 from onepos.report.page import render_html, render_markdown

@@ -3,7 +3,19 @@
 import dataclasses
 
 import pytest
-from crisp_paper.causes import ALL_CHANGES, NEARER, NO_CAUSE, ONE_CHANGE, cause_of, cause_table, find_lost, unmeasured
+from crisp_paper.bridges import Evidence, build_bridge
+from crisp_paper.causes import (
+    ALL_CHANGES,
+    NEARER,
+    NO_CAUSE,
+    ONE_CHANGE,
+    cause_of,
+    cause_table,
+    find_lost,
+    is_weak,
+    needs_no_change,
+    unmeasured,
+)
 from crisp_paper.printed import as_printed, has_features, printed_cells
 from crisp_paper.reading_tables import kind_table, number_table, reading_table
 from crisp_paper.reproduction import make_reproduction
@@ -241,10 +253,40 @@ def test_numbers_without_a_run_with_one_change_are_counted():
     assert text_of(table, "image", "single changes not run") == "10"
     assert text_of(table, "image", ONE_CHANGE) == "–"
     evidence = make_evidence(offsets, {"an": 0.0, "wan": -0.2}, scaling={"an": 0.0})
-    assert {name: len(cells) for name, cells in unmeasured(evidence).items()} == {"wan elsewhere": 5}
+    assert {name: len(cells) for name, cells in unmeasured(evidence).items()} == {"wan": 5}
     table = cause_table(evidence)
     assert [cell.text for cell in table.rows[0]] == ["image", "10", "5", "0", "0", "5", "0", "5"]
     text = render_markdown(make_reproduction(evidence))
-    assert "**5 have no measured single cause**" in text
-    assert "(wan elsewhere 5)" in text
-    assert "0 are reproduced and 5 come nearer" in text
+    assert "**5 have a measured single cause**: one change alone reproduces them (scaling: standard 5;" in text
+    assert "weak evidence: the mean comes nearer" not in text
+    assert "**5 have no measured single cause.** Of these, 0 differ by no more than splits do; 0 are reproduced" in text
+    assert "For 5 of the 5 no single change was run (wan 5)." in text
+    assert "with all changes together reproduced 0, nearer 5, no nearer 0." in text
+    assert "(at one batch size, in up to 3 trials, without an-ls, " in text
+
+
+def test_a_change_that_only_spreads_the_trials_is_no_cause():
+    """Far off by 0.3 with and without the change; with it the trials differ so much that two deviations reach."""
+    base = make_results(make_study("as-published"), near_paper({"an": -0.3}))
+    fair = make_results(make_study("fair"), near_paper({"an": -0.3}))
+    for offset, cause, weak in ((-0.3, NO_CAUSE, False), (-0.2, ONE_CHANGE, True), (0.0, ONE_CHANGE, False)):
+        give = near_paper({"an": offset}, 0.2)
+        evidence = Evidence(base, fair, (build_bridge(base, make_results(make_study("bridge-scaling"), give)),))
+        lost = find_lost(evidence)
+        assert {cause_of(evidence, cell) for cell in lost} == {cause}
+        assert {is_weak(evidence, cell) for cell in lost} == {weak}
+        text = render_markdown(make_reproduction(evidence))
+        assert ("For 5 of them this is weak evidence: the mean comes nearer" in text) == weak
+
+
+def test_numbers_that_fewer_points_reproduce_are_counted():
+    """The published study chooses batch 32; at 16, where the bridge is, the numbers are reproduced without a change."""
+
+    def give(run):
+        return near_paper({"an": -0.3 if run.batch_size == 32 else 0.0}, best=lambda run: run.batch_size / 100)(run)
+
+    base = make_results(make_study("as-published"), give)
+    bridge = build_bridge(base, make_results(make_study("bridge-scaling"), near_paper({"an": 0.0})))
+    evidence = Evidence(base, make_results(make_study("fair"), near_paper({"an": -0.3})), (bridge,))
+    assert all(needs_no_change(evidence, cell) for cell in find_lost(evidence))
+    assert "For 5 of the 5 no change can be named" in render_markdown(make_reproduction(evidence))

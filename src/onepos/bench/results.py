@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from onepos.bench.criteria import CRITERIA
 from onepos.bench.statistics import FloatArray
 from onepos.bench.store import Store, read_packed
 from onepos.bench.study import Run, Selection, Study
 from onepos.bench.study_file import parse_stored
+from onepos.criteria import CRITERIA
 from onepos.metrics import METRICS
 from onepos.training.selection import choose_epoch, measured_by
 

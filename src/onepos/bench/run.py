@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from onepos.bench.criteria import CRITERIA
 from onepos.bench.image_sets import IMAGE_SETS, image_cache, load_images, with_published_protocol
 from onepos.bench.recipes import resolve
 from onepos.bench.stacking import train_many
 from onepos.bench.study import PUBLISHED_DRAW, ImageSettings, Run
+from onepos.criteria import CRITERIA
 from onepos.datasets import Dataset, load_dataset
 from onepos.datasets.dataset import Labels
 from onepos.datasets.scenes import as_images

@@ -35,7 +35,7 @@ from onepos.bench.tracing import TracedLoss
 from onepos.methods.base import Batch, Memory
 from onepos.methods.heads import LinearHead
 from onepos.training import loop
-from onepos.training.checkpoint import load_checkpoint, save_checkpoint
+from onepos.training.checkpoint import load_checkpoint, remove_checkpoint, save_checkpoint
 from onepos.training.loop import Diverged, History, States, Trained
 from onepos.training.runtime import FIRST_EPOCH_STREAM, HEAD_STREAM, choose_device, free_memory, generator, seeded
 from onepos.training.samples import DenseRows, Samples, SparseRows, join_samples
@@ -158,7 +158,7 @@ def _train_alone(task: Task, checkpoints: str | os.PathLike[str] | None) -> Trai
     except Diverged as error:
         return loop.finish(task, error.history)
     if path is not None:
-        path.unlink(missing_ok=True)
+        remove_checkpoint(path)
     return trained
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -59,23 +60,38 @@ def progress(quiet: bool) -> Iterator[Advance]:
 
 def _lines() -> Advance:
     printed: dict[str, int] = {}
+    began: dict[str, float] = {}
 
     def advance(what: str, step: int, steps: int) -> None:
         if step < 0:
             print(f"{what} …", file=sys.stderr, flush=True)
         tenth = 10 * (step + 1) // max(steps, 1)
         if tenth != printed.get(what, 0):
-            print(f"{what}: {step + 1}/{steps}", file=sys.stderr, flush=True)
+            print(f"{what}: {step + 1}/{steps}{_time_left(what, step + 1, steps)}", file=sys.stderr, flush=True)
         printed[what] = tenth
+
+    def _time_left(what: str, done: int, total: int) -> str:
+        """At most, once it can be told: a training may end early."""
+        spent = time.perf_counter() - began.setdefault(what, time.perf_counter())
+        left = spent * (total - done) / max(done, 1)
+        return f", at most {left:.0f} s more" if spent > 1 and left > 1 else ""
 
     return advance
 
 
 def _bar() -> Iterator[Advance]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    times = TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), *times)
     with Progress(*columns, console=Console(stderr=True)) as bar:
         tasks: dict[str, Any] = {}
 

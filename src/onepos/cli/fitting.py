@@ -48,6 +48,7 @@ def train_model(
     quiet: bool,
     held_out: Dataset | ImageDataset | None = None,
     checkpoint: Path | None = None,
+    time_limit: float | None = None,
 ) -> None:
     """Fit a classifier to rows and their observed labels."""
     import pandas as pd
@@ -55,19 +56,14 @@ def train_model(
     names, features = list(rows.label_names), getattr(rows, "feature_names", None)
     with progress(quiet) as advance:
 
-        def show(epoch: int, _: Any) -> None:
-            if model.kind == "rows":
-                advance("preparing", 0, 1)
-            advance("training, epoch", epoch, int(model.epochs))
-
-        if model.kind == "rows":  # reading images has a progress of its own
-            advance("preparing", -1, 1)
         model.fit(
             as_inputs(rows, features),
             pd.DataFrame(observed, columns=names),
             validation=None if held_out is None else (as_inputs(held_out, features), spread_labels(held_out, names)),
             checkpoint=checkpoint,
-            on_epoch=show,
+            time_limit=time_limit,
+            on_epoch=lambda epoch, _: advance("training, epoch", epoch, int(model.epochs)),
+            on_progress=lambda what, done, n: advance(what, done - 1, n),
             **image_progress(model, advance),
         )
 
@@ -124,15 +120,14 @@ def show_fit(model: SinglePositiveClassifier, summary: dict[str, Any], out: Path
     epoch = f"epoch {best} of {len(summary['history']['loss'])}"
     if scores:
         print(f"\nkept {epoch}: it has the best score on the validation rows, {scores[best - 1]:.4f}")
+    elif model.history_.search:
+        print(
+            f"\ntrained for {len(model.history_.loss)} of at most {len(model.history_.search)} epochs, the best number by "
+            "the observed labels of a fifth of the rows"
+        )
     else:
         print(f"\nkept {epoch}, the last one; with --validation DATA the best epoch is kept")
     print(f"model: {out}")
-    n_held = getattr(model.network_, "n_training_rows", 0)
-    if n_held:
-        print(
-            f"The model folder also holds the {n_held} training rows (in half precision): its ensemble compares new "
-            "rows with them. --set ensemble_weight=0 leaves them out."
-        )
     if report is not None:
         print(f"report: {report}")
     print(f"next: onepos predict {out} {'FOLDER' if model.kind == 'images' else 'NEW_ROWS.csv'}")

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from onepos.validation import name_some, suggest
+
 if TYPE_CHECKING:
+    import pandas as pd
+
     from onepos.cli.options import DrawOptions, RowOptions
     from onepos.datasets import Dataset
     from onepos.datasets.table import Table
     from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
 
+# Tables with fewer rows bring no warning about columns that look like ids.
+_ENOUGH_ROWS = 10
+_UNNAMED = re.compile(r"(Unnamed: \d+)?\s*")
+_ID = re.compile(r"(?i:^(id|uid|uuid|guid|index|row ?id)$|^id[ _.-]|[ _.-](id|uid|uuid|guid)$)|[a-z0-9]I[dD]$")
 _PARTS = ("train", "val", "test")
 _LAYOUTS = ("voc:", "coco:", "nuswide:", "cub:")
 """Data sets with an official layout on disk, named as `voc:FOLDER` and read by the function read_voc."""
@@ -28,7 +37,8 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
     Args:
         data: What the user typed.
         options: Which columns hold what, and the seed of the split.
-        features: The columns of a table that are features, where a model needs them; all others by default.
+        features: The columns of a table that a model needs as features; by default all but the labels, with a
+            warning about those that look like row numbers or ids.
     """
     from onepos.datasets import load_dataset, read_dataset
 
@@ -50,6 +60,8 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
         dataset = read_dataset(name, **columns) if is_file else load_dataset(name, options.data_root)
     if options.label and not options.separator:
         _warn_of_odd_labels(dataset.label_names, dataset.n_samples)
+    if table is not None and features is None:
+        _warn_of_id_columns(table.frame[list(dataset.feature_names or ())])
     return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
 
 
@@ -65,14 +77,14 @@ def _cut_part(data: str) -> tuple[str, str]:
     return data, ""
 
 
-def _open_if_table(name: str, options: RowOptions) -> Table | None:
+def _open_if_table(name: str, options: RowOptions, id_column: str | None = None) -> Table | None:
     """The table of this name, which is opened once; None where this names no table."""
     from onepos.datasets.table import TABLE_SUFFIXES, open_table
 
     if not name.lower().endswith(TABLE_SUFFIXES) or Path(name).is_dir():
         return None
     label = options.label or (None if options.label_columns else "label")
-    return open_table(name, text=(options.image, label))
+    return open_table(name, text=(options.image, label, id_column))
 
 
 def _is_of_images(name: str, table: Table | None, image: str | None) -> bool:
@@ -154,6 +166,32 @@ def _warn_of_odd_labels(names: Sequence[str], n_rows: int) -> None:
         )
 
 
+def _warn_of_id_columns(frame: pd.DataFrame) -> None:
+    """Warn of features that look like row numbers or ids, from which a model learns nothing that holds for new rows."""
+    from onepos.datasets.table import drop_option
+
+    found = [name for name in frame.columns if len(frame) >= _ENOUGH_ROWS and _is_id(name, frame[name])]
+    if not found:
+        return
+    names, remedy = name_some(found, 10), drop_option(found)
+    if len(found) == 1:
+        text = f"column {names} looks like a row number or an id but is a feature; if it says nothing about the labels"
+    else:
+        text = f"columns {names} look like row numbers or ids but are features; if they say nothing about the labels"
+    them = "it" if len(found) == 1 else "them"
+    warnings.warn(f"{text}, leave {them} out with {remedy}", UserWarning, stacklevel=2)
+
+
+def _is_id(name: str, column: pd.Series[Any]) -> bool:
+    """Whether a feature has no name, numbers the rows from 0 or 1, or has the name of an id and no value twice."""
+    import numpy as np
+
+    first = column.iloc[0]
+    if _UNNAMED.fullmatch(name) or (first in (0, 1) and np.array_equal(column, first + np.arange(len(column)))):
+        return True
+    return _ID.search(name) is not None and column.is_unique and bool((column % 1 == 0).all())
+
+
 def _is_fraction(text: str) -> bool:
     try:
         return float(text) % 1 != 0
@@ -225,67 +263,156 @@ def as_inputs(rows: Dataset | ImageDataset, names: Sequence[str] | None = None) 
 
 def spread_labels(rows: Dataset | ImageDataset, names: list[str]) -> Any:
     """Y of `rows` with one column per name; a label that does not occur in `rows` is absent everywhere."""
-    import numpy as np
-
-    from onepos.validation import suggest
-
-    unknown = [name for name in rows.label_names if name not in names]
+    Y, unknown = match_labels(rows, names)
     if unknown:
-        raise ValueError(
-            f"every label must be one the model was fitted with; {rows.name} holds {unknown[0]!r}: "
-            f"{suggest(unknown[0], names)}"
-        )
-    Y = np.zeros((rows.n_samples, len(names)), np.uint8)
-    Y[:, [names.index(name) for name in rows.label_names]] = rows.Y
+        raise _unknown_label(rows, unknown, names)
     return Y
 
 
-def read_inputs(model: SinglePositiveClassifier, data: str, options: RowOptions) -> Any:
-    """What to predict: the model's own columns of a table, the features of a data set, or files of images."""
-    from onepos.datasets import read_features
+def match_labels(rows: Dataset | ImageDataset, names: list[str]) -> tuple[Any, list[str]]:
+    """The same, and the labels of `rows` that are not among the names; at least one must be."""
+    import numpy as np
 
+    place = {name: column for column, name in enumerate(names)}
+    known = [column for column, name in enumerate(rows.label_names) if name in place]
+    unknown = [name for name in rows.label_names if name not in place]
+    if not known:
+        raise _unknown_label(rows, unknown, names)
+    Y = np.zeros((rows.n_samples, len(names)), np.uint8)
+    Y[:, [place[rows.label_names[column]] for column in known]] = rows.Y[:, known]
+    return Y, unknown
+
+
+def judge_labels(
+    rows: Dataset | ImageDataset, is_read: Any, Y: Any, unknown: list[str], what: str
+) -> tuple[list[str], dict[str, Any]]:
+    """What to know before one trusts scores: sentences, and the same as facts.
+
+    Args:
+        rows: The labelled rows.
+        is_read: Which of them are scored.
+        Y: The known labels of those.
+        unknown: The labels of `rows` that the model does not know.
+        what: "row" or "image".
+    """
+    labels = rows.Y[is_read]
+    columns = [rows.label_names.index(name) for name in unknown]
+    found = [name for name, column in zip(unknown, columns, strict=True) if labels[:, column].any()]
+    has_unknown = labels[:, columns].any(axis=1)
+    n_bare = int((has_unknown & ~Y.any(axis=1)).sum())
+    remarks = []
+    if (labels.sum(1) <= 1).all():
+        remarks.append(
+            f"every {what} holds at most one label, so all other labels count as absent; if several labels are true of "
+            f"{'a row' if what == 'row' else 'an image'}, these scores are too low: evaluate on fully labelled data."
+        )
+    if found:
+        them = f"label {name_some(found)} is" if len(found) == 1 else f"{len(found)} labels ({name_some(found)}) are"
+        bare = f"{n_bare} of them no other; these count as {what}s without a label."
+        remarks.append(
+            f"{them} unknown to the model and left out; {int(has_unknown.sum())} of {len(labels)} {what}s hold such a "
+            f"label, {bare if n_bare else 'each with one that is known.'}"
+        )
+    return remarks, {
+        "n_unknown_labels": len(found),
+        "unknown_labels": found[:5],
+        "n_rows_without_known_label": n_bare,
+    }
+
+
+def _unknown_label(rows: Dataset | ImageDataset, unknown: list[str], names: list[str]) -> ValueError:
+    return ValueError(
+        f"every label must be one the model was fitted with; {rows.name} holds {unknown[0]!r}: "
+        f"{suggest(unknown[0], names)}"
+    )
+
+
+def read_inputs(
+    model: SinglePositiveClassifier, data: str, options: RowOptions, id_column: str | None = None
+) -> tuple[Any, list[str] | None]:
+    """What to predict: the model's own columns of a table, the features of a data set, or files of images.
+
+    With `id_column` also the ids of the rows, as text; they come from a table.
+    """
     name, part = _cut_part(data)
+    names = getattr(model, "feature_names_in_", None)
+    _check_id_column(id_column, name, [] if names is None else list(names))
     if model.kind == "images":
-        return _list_images(name, part, options)
+        return _list_images(name, part, options, id_column)
     if Path(name).is_dir():
         raise ValueError(f"the model takes rows of numbers; {name} is a folder. Name a table or a data set.")
-    kind, names = Path(name.removesuffix(".gz")).suffix, getattr(model, "feature_names_in_", None)
+    kind = Path(name.removesuffix(".gz")).suffix
     if kind in ("", ".arff", ".mat") or (part and kind == ".npz" and _holds_labels(name)):
-        return as_inputs(read_rows(data, options), names)
+        return as_inputs(read_rows(data, options), names), None
     import numpy as np
     import pandas as pd
 
     from onepos.protocol import train_val_test_split
 
-    drop = options.drop.split(",") if options.drop else None
-    X, found = read_features(name, columns=None if names is None else list(names), drop=drop)
+    X, found, ids = _read_features(name, names, options.drop, id_column)
     if part:
-        X = X[train_val_test_split(np.ones((X.shape[0], 1)), options.split_seed)._asdict()[part]]
-    return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X
+        rows = train_val_test_split(np.ones((X.shape[0], 1)), options.split_seed)._asdict()[part]
+        X, ids = X[rows], None if ids is None else [ids[row] for row in rows]
+    return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X, ids
 
 
-def _list_images(name: str, part: str, options: RowOptions) -> list[str]:
-    """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones."""
+def _check_id_column(id_column: str | None, name: str, features: list[str]) -> None:
+    """Refuse ids that are not in a table, or that the model takes for a feature."""
+    from onepos.datasets.table import TABLE_SUFFIXES, drop_option
+
+    if id_column is not None and not name.lower().endswith(TABLE_SUFFIXES):
+        raise ValueError(f"--id names a column of a table ({', '.join(TABLE_SUFFIXES)}); {name} is none. Leave it out.")
+    if id_column in features:
+        raise ValueError(
+            f"--id must name a column that is not a feature; the model was fitted with '{id_column}' as a feature. "
+            f"Fit again with {drop_option([id_column])}, or name another column."
+        )
+
+
+def _read_features(
+    name: str, wanted: Sequence[str] | None, drop: str | None, id_column: str | None
+) -> tuple[Any, Sequence[str] | None, list[str] | None]:
+    """The features of a file, their names, and the ids of its rows."""
+    from onepos.datasets import open_table, read_features
+
+    columns, dropped = None if wanted is None else list(wanted), drop.split(",") if drop else []
+    if id_column is None:
+        return *read_features(name, columns=columns, drop=dropped), None
+    table = open_table(name, text=[id_column])
+    ids = table.to_texts(id_column)
+    return *table.to_features(columns, [*dropped, id_column]), ids
+
+
+def _list_images(
+    name: str, part: str, options: RowOptions, id_column: str | None
+) -> tuple[list[str], list[str] | None]:
+    """The images to predict: all in a folder however deep, those of a table, one, or a part of labelled ones.
+
+    With `id_column` also the ids in a table.
+    """
     from onepos.images.readers import SUFFIXES, list_paths
 
-    table = _open_if_table(name, options)
+    table = _open_if_table(name, options, id_column)
+    if part and id_column is not None:
+        raise ValueError(f"--id takes all images of a table; {name}:{part} is a part. Leave :{part} or --id out.")
     if part or name.startswith(_LAYOUTS):
-        return _read_image_rows(name, part, options, table).files
+        return _read_image_rows(name, part, options, table).files, None
     if Path(name).is_dir():
         found = sorted(path for path in Path(name).rglob("*") if path.name.lower().endswith(SUFFIXES))
         seen = [path for path in found if not any(step.startswith(".") for step in path.relative_to(name).parts)]
         if not seen:
             raise ValueError(f"{name} must hold images ({', '.join(SUFFIXES)}); it holds none. Check the path.")
-        return [str(path) for path in seen]
+        return [str(path) for path in seen], None
     if name.lower().endswith(SUFFIXES):
-        return [name]
+        return [name], None
     column = _find_image_column(table, options.image)
     if table is None or column is None:
         raise ValueError(
             f"this model takes images: name a folder, an image, or a table with a column of paths (--image); {name} "
             "is none of these."
         )
-    return [str(Path(name).parent / path) for path in list_paths(table, column)]
+    paths = [str(Path(name).parent / path) for path in list_paths(table, column)]
+    return paths, None if id_column is None else table.to_texts(id_column)
 
 
 def _holds_labels(name: str) -> bool:
@@ -311,6 +438,20 @@ def parse_parameters(texts: list[str] | None) -> dict[str, Any]:
         except json.JSONDecodeError:
             parsed[name] = value
     return parsed
+
+
+def parse_time(text: str | None) -> float | None:
+    """Seconds of a text such as 90, 60s, 10m or 2h."""
+    if text is None:
+        return None
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:].lower())
+    try:
+        seconds = float(text if unit is None else text[:-1]) * (unit or 1)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"--time-limit takes a time above 0, such as 60s, 10m or 2h; got {text!r}.")
+    return seconds
 
 
 def check_folder(*paths: Path | None) -> None:

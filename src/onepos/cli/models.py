@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from itertools import compress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,11 +18,13 @@ from onepos.cli.inputs import (
     as_inputs,
     check_folder,
     check_model_folder,
+    judge_labels,
+    match_labels,
     observe,
     parse_parameters,
+    parse_time,
     read_inputs,
     read_rows,
-    spread_labels,
 )
 from onepos.cli.options import Estimator
 from onepos.validation import without_nan
@@ -86,7 +87,11 @@ def fit(
     ] = False,
     seed: options.Seed = 0,
     checkpoint: Annotated[
-        Path | None, Option(help="A file written after each epoch; the same command continues from it.")
+        Path | None,
+        Option(help="A file that keeps the state of the fit, with files beside it; the same command continues from it."),
+    ] = None,
+    time_limit: Annotated[
+        str | None, Option(metavar="TIME", help="End after this time with what there is: 60s, 10m, 2h, or seconds.")
     ] = None,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
@@ -95,9 +100,11 @@ def fit(
     started = time.perf_counter()
     check_model_folder(out)
     check_folder(checkpoint, save_draw, report)
+    seconds_allowed = parse_time(time_limit)
     settings = train_options.parameters()
     rows = read_rows(data, row_options)
-    held_out = None if validation is None else read_rows(validation, row_options)
+    needed = getattr(rows, "feature_names", None)
+    held_out = None if validation is None else read_rows(validation, row_options, needed)
     observed = observe(rows, draw_options, seed, settings.get("positives", "single"), save_draw)
 
     from onepos.bench.recipes import Recipe, check_recipe, find_recipe
@@ -112,10 +119,14 @@ def fit(
     model = make_classifier(rows, made, network_options, image_options, fine_tune, random_state=seed)
     known = model.get_params(deep=False)  # a recipe for images may name what rows do not have
     model.set_params(**{name: value for name, value in (chosen.plan | settings).items() if name in known})
-    train_model(model, rows, observed, quiet, held_out, checkpoint)
+    spent = time.perf_counter() - started
+    allowed = None if seconds_allowed is None else max(0.1, seconds_allowed - spent)
+    train_model(model, rows, observed, quiet, held_out, checkpoint, allowed)
     model.save(out)
     if checkpoint is not None:
-        checkpoint.unlink(missing_ok=True)  # not before: until here it is all there is of the training
+        from onepos.training.checkpoint import remove_checkpoint
+
+        remove_checkpoint(checkpoint)  # not before: until here it is all there is of the training
     seconds = time.perf_counter() - started
     summary = summarize_fit(model, method, without_skipped(observed, model))
     summary |= {"seconds": seconds, "data": data, "model": str(out)}
@@ -150,41 +161,45 @@ def predict(
     ],
     input_options: options.InputOptions,
     image_options: options.ImageOptions,
-    out: Annotated[Path, Option(help="The table to write (.csv or .csv.gz).")] = Path("predictions.csv"),
+    rule: options.DecisionOptions,
+    id_column: Annotated[
+        str | None,
+        Option("--id", metavar="COLUMN", help="Column of a table to put first, in place of row numbers or file names."),
+    ] = None,
+    out: Annotated[Path, Option(help="The table to write (.csv, .csv.gz, .parquet, .json or .jsonl).")] = Path(
+        "predictions.csv"
+    ),
     quiet: options.Quiet = False,
 ) -> None:
     """Write the probability of every label for every row, and the set of predicted labels."""
-    import pandas as pd
+    from onepos.cli.outputs import check_output, make_table, write_table
+    from onepos.labels import list_labels
 
-    from onepos.files import replacing
-
-    check_folder(out)
-    if not out.name.lower().endswith((".csv", ".csv.gz")):
-        raise ValueError(f"--out must end in .csv or .csv.gz, the formats that are written; it is {out}. Rename it.")
+    check_output(out)
     fitted = _load(model, image_options)
-    X = read_inputs(fitted, data, options.RowOptions(**vars(input_options)))
+    _check_rule(fitted, rule)
+    X, ids = read_inputs(fitted, data, options.RowOptions(**vars(input_options)), id_column)
     probability = _predict(fitted, X, quiet)
+    decisions = fitted.decide(probability, **rule.parameters())
     names = [str(name) for name in fitted.classes_]
     what, index = ("row", "row") if fitted.kind == "rows" else ("image", "file")
-    table = pd.DataFrame(probability, columns=names, index=None if what == "row" else X)
-    chosen = probability > fitted.thresholds_
-    mark = next((mark for mark in ";|,/" if not any(mark in name for name in names)), ";")
-    index, predicted = (column if column not in names else f"{column}_" for column in (index, "predicted"))
-    table.insert(0, predicted, [mark.join(compress(names, row)) for row in chosen])
-    with replacing(out) as handle:
-        is_zipped = out.name.lower().endswith(".gz")
-        table.to_csv(handle, index_label=index, float_format="%.6g", compression="gzip" if is_zipped else None)
+    first: Any = ids or (range(len(probability)) if what == "row" else X)
+    table, column = make_table(
+        names, probability, list_labels(names, probability, decisions), first, id_column or index
+    )
+    write_table(out, table, column)
     if quiet:
         return
-    is_read = ~table[names[0]].isna()
-    count = chosen[is_read].sum(1).mean()
+    is_read = ~(probability != probability).any(1)  # all but skipped images
+    count = decisions[is_read].sum(1).mean()
     print(f"{is_read.sum()} {what}s, {count:.2f} labels predicted per {what} on average; written to {out}")
-    if mark != ";":
-        print(f"'{mark}' separates the labels in the column '{predicted}', because a label contains ';'.")
-    if count < 0.5:
+    is_text = out.name.lower().endswith((".csv", ".gz"))
+    if is_text and any(mark in name for name in names for mark in ';"'):
+        print(f"In the column '{column}' a label that contains ';' or '\"' is in quotation marks, as in CSV.")
+    if count < 0.5 and not rule.parameters():
         print(
-            f"Most {what}s got no label, because few probabilities exceed the threshold. A model fitted with "
-            "--threshold prior predicts each label as often as its estimated share."
+            f"Most {what}s got no label, because few probabilities exceed the threshold. With --threshold prior each "
+            f"label is predicted as often as its estimated share, with --top-k 1 every {what} gets one label."
         )
 
 
@@ -194,6 +209,7 @@ def evaluate(
     data: options.DataArgument,
     row_options: options.RowOptions,
     image_options: options.ImageOptions,
+    rule: options.DecisionOptions,
     per_label: Annotated[bool, Option("--per-label", help="Also print the scores of each label.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -201,33 +217,42 @@ def evaluate(
     import onepos.metrics as metrics
 
     fitted = _load(model, image_options)
+    _check_rule(fitted, rule)
     features = getattr(fitted, "feature_names_in_", None)
     rows = read_rows(data, row_options, features)
     names = [str(name) for name in fitted.classes_]
-    Y = spread_labels(rows, names)
+    Y, unknown = match_labels(rows, names)
     probability = _predict(fitted, as_inputs(rows, features), as_json)
     is_read = ~(probability != probability).any(1)  # all but skipped images
     Y, probability = Y[is_read], probability[is_read]
-    scores = metrics.evaluate(Y, probability, threshold=fitted.thresholds_)
-    table = metrics.per_label(Y, probability, fitted.thresholds_, names)
+    decisions = fitted.decide(probability, **rule.parameters())
+    scores = metrics.evaluate(Y, probability, decisions=decisions)
+    table = metrics.per_label(Y, probability, label_names=names, decisions=decisions)
+    what = "row" if fitted.kind == "rows" else "image"
+    remarks, facts = judge_labels(rows, is_read, Y, unknown, what)
     if as_json:
         labels = json.loads(table.reset_index(names="label").to_json(orient="records"))  # NaN becomes null
-        show_json({"n_rows": len(Y), "scores": scores} | ({"labels": labels} if per_label else {}))
+        result = {"n_rows": len(Y), "warnings": remarks, **facts, "scores": without_nan(scores)}
+        show_json(result | ({"labels": labels} if per_label else {}))
         return
+    for remark in remarks:
+        print(f"warning: {remark}\n")
     listed = [
         [m.title, "higher" if m.greater_is_better else "lower", f"{scores[name]:.4f}"]
         for name, m in metrics.METRICS.items()
     ]
-    what = "row" if fitted.kind == "rows" else "image"
     show_table(["metric", "better", "value"], listed, title=f"{len(Y)} {what}s, {len(names)} labels")
-    if (Y.sum(1) <= 1).all():
-        print(
-            f"\nEvery {what} holds at most one label, so all other labels count as absent. Where several labels are "
-            "true, these scores are too low: evaluate on fully labelled data."
-        )
     if per_label:
         print()
         show_table(["label", *table.columns], [[show_number(v) for v in row] for row in table.itertuples()])
+
+
+def _check_rule(fitted: SinglePositiveClassifier, rule: options.DecisionOptions) -> None:
+    """Refuse a wrong rule before the rows are read: decide for one row that is made up."""
+    if rule.parameters():
+        import numpy as np
+
+        fitted.decide(np.full((1, len(fitted.classes_)), 0.5), **rule.parameters())
 
 
 def _load(folder: Path, images: options.ImageOptions) -> SinglePositiveClassifier:

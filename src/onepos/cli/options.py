@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -115,16 +114,50 @@ class ImageOptions:
 
 
 @dataclass(frozen=True)
+class DecisionOptions:
+    """How probabilities become labels; by default as the model was fitted."""
+
+    threshold: Annotated[
+        str | None,
+        Option(
+            metavar="RULE",
+            help="Predict a label above this probability, or by a rule: prior, f1, hamming or precision=0.9 "
+            "[default: the rule given to `onepos fit`].",
+        ),
+    ] = None
+    top_k: Annotated[
+        int | None, Option("--top-k", metavar="K", min=1, help="Predict the K most probable labels of each row.")
+    ] = None
+
+    def parameters(self) -> dict[str, Any]:
+        """The given ones by name, as `SinglePositiveClassifier.decide` takes them."""
+        given = {"threshold": _parse_threshold(self.threshold), "top_k": self.top_k}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
 class TrainOptions:
     """Parameters of a classifier; None leaves the classifier's default."""
 
     hidden: Annotated[str | None, Option(help="Widths of the hidden layers of mlp, by commas [default: 256].")] = None
     epochs: Epochs = None
+    early_stopping: Annotated[
+        bool | None,
+        Option(
+            "--early-stopping/--no-early-stopping",
+            help="Without --validation: find the number of epochs by rows held out, then train on all rows "
+            "[default: early-stopping].",
+        ),
+    ] = None
     batch_size: Annotated[int | None, Option(min=1, help="Rows per training step [default: 32].")] = None
     lr: Annotated[float | None, Option(help="Learning rate of Adam [default: 0.001].")] = None
     weight_decay: Annotated[float | None, Option(help="L2 penalty of Adam [default: 0.0].")] = None
     scale: Annotated[
-        str | None, Option(help="standard: features get mean 0 and variance 1; none: as they are [default: standard].")
+        str | None,
+        Option(
+            help="clipped: features get mean 0 and variance 1 and are cut at 5 standard deviations; standard: without "
+            "the cut; none: as they are [default: clipped; images: standard]."
+        ),
     ] = None
     positives: Positives = None
     threshold: Annotated[
@@ -144,9 +177,16 @@ class TrainOptions:
         if self.hidden is not None:
             given["hidden"] = _parse_widths(self.hidden)
         if self.threshold is not None:
-            with suppress(ValueError):  # the estimator checks a word
-                given["threshold"] = float(self.threshold)
+            given["threshold"] = _parse_threshold(self.threshold)
         return given
+
+
+def _parse_threshold(text: str | None) -> float | str | None:
+    """A number, or a word, which the estimator checks."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return text
 
 
 def _parse_widths(text: str) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 # In a label cell these are names like any other; in a feature cell they stand for a missing number.
 MISSING = ["", "NA", "N/A", "n/a", "<NA>", "nan", "NaN", "NAN", "null", "NULL", "None", "?"]
+
+# How many columns a message about several explains, and how many it puts into the option that leaves them out.
+_COLUMNS_EXPLAINED, _COLUMNS_DROPPED = 10, 40
+_DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
 
 Names = str | Sequence[str] | None
 
@@ -100,7 +105,7 @@ class Table:
             label_columns: 0/1 columns, one per label, in the order of the table: a name, a pattern such as "label_*",
                 or a list of both.
             drop: Columns to leave out: a name, a pattern, or a list of both.
-            features: The only columns to take as features, where the table has all of them.
+            features: The only columns to take as features, which a model needs; all others are left out.
         """
         if (label is None) == (label_columns is None):
             raise ValueError(
@@ -114,9 +119,10 @@ class Table:
                 self.check_columns([label], frame.columns)
             names = self._match(label_columns) if label is None else [label]
             inputs = frame.drop(columns=names)
-            if features is not None and set(features) <= set(inputs.columns):
+            if features is not None:
+                self.check_columns(features, inputs.columns)
                 inputs = inputs[list(features)]
-            X = self._to_features(inputs)
+            X = self._to_features(inputs, are_needed=features is not None)
             if label is not None:
                 Y, label_names = binarize(_label_cells(frame[label]), separator)
             else:
@@ -133,7 +139,16 @@ class Table:
             if columns is not None:
                 self.check_columns(columns, frame.columns)
                 frame = frame[list(columns)]
-            return check_features(self._to_features(frame)), tuple(frame.columns)
+            return check_features(self._to_features(frame, are_needed=columns is not None)), tuple(frame.columns)
+
+    def to_texts(self, column: str) -> list[str]:
+        """The cells of a column as text, such as ids; to keep those of a text file as written, name it in `open_table`.
+
+        Whole numbers have no decimal point, and missing cells are empty.
+        """
+        with naming(self.path):
+            self.check_columns([column])
+            return [str(cell) for cell in _label_cells(self.frame[column])]
 
     def check_columns(self, wanted: Sequence[str], present: Iterable[str] | None = None) -> None:
         """Raise a ValueError where a column is missing."""
@@ -170,39 +185,42 @@ class Table:
             for column in frame.columns
             if frame[column].dtype == object and pd.api.types.infer_dtype(frame[column], skipna=True) == "boolean"
         ]
-        frame = frame.astype(dict.fromkeys(flags, "boolean"))
-        for column in frame.columns:
-            self._check_numbers(frame[column])
-        return np.asarray(frame.to_numpy(dtype=np.float64, na_value=np.nan))
+        return np.asarray(frame.astype(dict.fromkeys(flags, "boolean")).to_numpy(dtype=np.float64, na_value=np.nan))
 
-    def _check_numbers(self, column: pd.Series[Any]) -> None:
-        import pandas as pd
+    def _to_features(self, frame: pd.DataFrame, *, are_needed: bool) -> npt.NDArray[np.float64]:
+        faults = list(filter(None, (_find_text(frame[column]) for column in frame.columns)))
+        of_text = {fault.column for fault in faults}
+        numbers = [column for column in frame.columns if column not in of_text]
+        X = self._to_floats(frame[numbers])
+        if not np.isfinite(X).all():
+            faults += filter(None, map(_find_not_finite, numbers, X.T))
+        if faults:
+            order = {column: place for place, column in enumerate(frame.columns)}
+            faults.sort(key=lambda fault: order[fault.column])
+            raise ValueError(f"{self._describe(faults)}. {_remedy(faults, are_needed)}")
+        return X
 
-        if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_complex_dtype(column):
-            return
-        is_text = pd.to_numeric(column.astype(object), errors="coerce").isna() & column.notna()
-        row = int(np.argmax(is_text.to_numpy())) if is_text.any() else 0
-        raise ValueError(
-            f"{self.path.name}, {self.place(row)}: features must be numbers; column '{column.name}' holds "
-            f"'{str(column.iloc[row])[:40]}'. Leave the column out with drop (--drop), encode it as numbers, or name "
-            "it as the label."
-        )
-
-    def _to_features(self, frame: pd.DataFrame) -> npt.NDArray[np.float64]:
-        X = self._to_floats(frame)
-        wrong = np.argwhere(~np.isfinite(X))
-        if len(wrong) == 0:
-            return X
-        row, column = (int(k) for k in wrong[0])
-        is_missing = np.isnan(X[row, column])
-        must, found = ("known", "is empty") if is_missing else ("finite", f"holds {X[row, column]}")
-        raise ValueError(
-            f"{self.path.name}, {self.place(row)}: every feature must be {must}; column '{frame.columns[column]}' "
-            f"{found}. {'Fill' if is_missing else 'Correct'} it, remove the row, or leave the column out with drop "
-            "(--drop)."
+    def _describe(self, faults: list[_Fault]) -> str:
+        """What must hold of features, and the columns of which it does not, each with its first wrong cell."""
+        first = faults[0]
+        if len(faults) == 1:
+            return f"{self.path.name}, {self.place(first.row)}: {first.alone}"
+        shown = faults[:_COLUMNS_EXPLAINED]
+        places = {row: self.place(row) for row in {fault.row for fault in shown}}
+        found = ", ".join(f"'{fault.column}' {fault.among} ({fault.example}{places[fault.row]})" for fault in shown)
+        more = f" and {len(faults) - len(shown)} more" if len(faults) > len(shown) else ""
+        return (
+            f"{self.path.name}: features must be numbers, known and finite; {len(faults)} columns are not: "
+            f"{found}{more}"
         )
 
     def _to_indicator(self, frame: pd.DataFrame) -> Labels:
+        fault = next(filter(None, (_find_text(frame[column]) for column in frame.columns)), None)
+        if fault is not None:
+            raise ValueError(
+                f"{self.path.name}, {self.place(fault.row)}: label columns must hold 0 or 1; column '{fault.column}' "
+                f"holds {fault.value}. Correct it, or name the right label columns."
+            )
         Y = self._to_floats(frame)
         wrong = np.argwhere((Y != 0) & (Y != 1))
         if len(wrong):
@@ -212,6 +230,76 @@ class Table:
                 f"'{frame.columns[column]}' holds {Y[row, column]:g}. Correct it, or name the right label columns."
             )
         return Y.astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """Why a column can not be a feature: its first wrong cell, and the words for it."""
+
+    column: str
+    row: int
+    value: str
+    """The cell, as it is written in a message."""
+    alone: str
+    """What must hold and what was found, where this is the only column."""
+    among: str
+    """What the column holds, where several columns are named."""
+    remedy: str
+    """What to do, where this is the only column and need not be a feature."""
+
+    @property
+    def example(self) -> str:
+        return f"{self.value}, " if self.value else ""
+
+
+def _find_text(column: pd.Series[Any]) -> _Fault | None:
+    """The first cell that is no number; a column of True and False, or of missing cells alone, has none."""
+    import pandas as pd
+
+    kind = pd.api.types
+    if kind.is_numeric_dtype(column) and not kind.is_complex_dtype(column):
+        return None
+    if column.dtype == object and kind.infer_dtype(column, skipna=True) in ("boolean", "empty"):
+        return None
+    is_text = pd.to_numeric(column.astype(object), errors="coerce").isna() & column.notna()
+    if kind.is_datetime64_any_dtype(column):
+        is_text = column.notna()
+    row = int(np.argmax(is_text.to_numpy())) if is_text.any() else 0
+    value = f"'{str(column.iloc[row])[:40]}'"
+    examples = column[is_text].head(20).astype(str)
+    among = "holds dates" if len(examples) and examples.str.match(_DATE).all() else "holds text"
+    alone = f"features must be numbers; column '{column.name}' holds {value}"
+    remedy = "Leave the column out with drop ({}), encode it as numbers, or name it as the label."
+    return _Fault(str(column.name), row, value, alone, among, remedy)
+
+
+def _find_not_finite(name: str, values: npt.NDArray[np.float64]) -> _Fault | None:
+    """The first cell of a column of numbers that is missing or infinite."""
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong) == 0:
+        return None
+    row = int(wrong[0])
+    is_missing = bool(np.isnan(values[row]))
+    must, found = ("known", "is empty") if is_missing else ("finite", f"holds {values[row]}")
+    alone = f"every feature must be {must}; column '{name}' {found}"
+    remedy = f"{'Fill' if is_missing else 'Correct'} it, remove the row, or leave the column out with drop ({{}})."
+    among = "has missing cells" if is_missing else "has infinite numbers"
+    return _Fault(name, row, "" if is_missing else str(values[row]), alone, among, remedy)
+
+
+def _remedy(faults: Sequence[_Fault], are_needed: bool) -> str:
+    """What to do about columns that can not be features."""
+    if are_needed:
+        return "The model was fitted with numbers there: encode, fill or correct the cells, or remove their rows."
+    remedy = faults[0].remedy if len(faults) == 1 else "Encode, fill or correct them, or leave them out with drop ({})."
+    return remedy.format(drop_option([fault.column for fault in faults]))
+
+
+def drop_option(columns: Sequence[str]) -> str:
+    """The option of the command line that leaves these columns out, ready to be copied."""
+    # A comma separates columns; in a pattern ? matches it.
+    names = [column.replace(",", "?") for column in columns[:_COLUMNS_DROPPED]]
+    return f"--drop {shlex.quote(','.join(names))}{' …' if len(columns) > _COLUMNS_DROPPED else ''}"
 
 
 def _label_cells(column: pd.Series[Any]) -> list[Any]:

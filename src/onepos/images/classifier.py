@@ -14,7 +14,15 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from onepos.estimator import FloatArray, SinglePositiveClassifier, as_pair, as_probability, is_full, warn_unobserved
+from onepos.estimator import (
+    FloatArray,
+    OnProgress,
+    SinglePositiveClassifier,
+    as_pair,
+    as_probability,
+    is_full,
+    warn_unobserved,
+)
 from onepos.images.features import (
     Floats,
     ImageFeatures,
@@ -100,6 +108,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         scale: str = "standard",
         bias_init: str = "frequency",
         epochs: int = 20,
+        early_stopping: bool = True,
         batch_size: int = 32,
         lr: float = 1e-3,
         weight_decay: float = 0.0,
@@ -125,6 +134,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
             scale=scale,
             bias_init=bias_init,
             epochs=epochs,
+            early_stopping=early_stopping,
             batch_size=batch_size,
             lr=lr,
             weight_decay=weight_decay,
@@ -151,7 +161,9 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         validation: tuple[Any, Any] | None = None,
         *,
         checkpoint: str | os.PathLike[str] | None = None,
+        time_limit: float | None = None,
         on_epoch: Callable[[int, History], None] | None = None,
+        on_progress: OnProgress | None = None,
         on_images: OnImages | None = None,
     ) -> Self:
         """Learn from images with one observed positive each; see `SinglePositiveClassifier.fit`.
@@ -159,7 +171,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         X holds n paths, or is a uint8 array (n, height, width, 3). `on_images` is called with what is being done, how
         many images are done, and how many there are.
         """
-        return self._fit(X, y, validation, checkpoint, on_epoch, on_images=on_images)
+        return self._fit(X, y, validation, checkpoint, on_epoch, (time_limit, on_progress), on_images=on_images)
 
     def decision_function(self, X: Any, *, on_images: OnImages | None = None) -> FloatArray:
         """Logits, (n, c); NaN for images that can not be read where `on_error` is "skip"."""
@@ -246,7 +258,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         features, unreadable = self._extract(X, on_images)
         kept = np.setdiff1d(np.arange(len(features)), list(unreadable))
         features = features[kept] if unreadable else features
-        if not is_validation and self.scale == "standard":
+        if not is_validation and self.scale != "none":
             self.scaling_ = _fit_one_scale(features)
         return as_samples(features, self.scaling_), kept, dict(unreadable)
 

@@ -15,9 +15,11 @@ Every random number of a method follows from the plan's seed: the loop seeds tor
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -33,14 +35,40 @@ Memory = dict[str, Tensor]
 Result = TypeVar("Result")
 
 
+class Disk(Protocol):
+    """Where tensors made before a training outlast the process."""
+
+    def load(self, name: str) -> Tensor | None:
+        """The tensor of this name; None if there is none."""
+
+    def save(self, name: str, tensor: Tensor) -> None:
+        """Keep it."""
+
+
 class Shared:
     """Results that follow from the training rows, their labels and a seed, made once and kept as long as this object.
 
     Whoever trains holds it: one fit has its own; the runs of a study that see the same rows and labels share one.
+
+    Attributes:
+        disk: Where the parts of a long preparation are kept too, so that a fit that was stopped need not make them
+            again; None for nowhere.
     """
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Any] = {}
+        self.disk: Disk | None = None
+
+    def kept(self, name: str, make: Callable[[], Tensor | None]) -> Tensor | None:
+        """What `make` gives, on `disk` too if there is one; from there if it was made before."""
+        if self.disk is None:
+            return make()
+        tensor = self.disk.load(name)
+        if tensor is None:
+            tensor = make()
+            if tensor is not None:
+                self.disk.save(name, tensor)
+        return tensor
 
     def once(self, key: Hashable, make: Callable[[], Result]) -> Result:
         """What `make` gives; it is called once per key."""
@@ -51,6 +79,57 @@ class Shared:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Progress of a long preparation, and the time it may take.
+
+    Attributes:
+        tell: Called with what is being done, how far it is and how far it goes.
+        deadline: Time of `time.perf_counter` at which it must be over.
+        what: What is being done.
+    """
+
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None
+    deadline: float = math.inf
+    what: str = "preparing"
+
+    def named(self, what: str) -> Self:
+        """The same for another piece of work."""
+        return replace(self, what=what)
+
+    def part(self, share: float) -> Self:
+        """The same with this share of the time that is left."""
+        if math.isinf(self.deadline):
+            return self
+        now = time.perf_counter()
+        return replace(self, deadline=now + share * max(0.0, self.deadline - now))
+
+    def report(self, done: int, total: int) -> None:
+        """So much of it is done."""
+        self.tell(self.what, done, total)
+
+    def is_late(self) -> bool:
+        """Whether the time is up."""
+        return time.perf_counter() > self.deadline
+
+
+class Mixing(NamedTuple):
+    """How the rows of a batch were mixed: row i is share_i of itself and the rest of row partner_i of the batch."""
+
+    partner: Tensor  # (B,)
+    share: Tensor  # (B,)
+
+    @classmethod
+    def draw(cls, n_rows: int, device: torch.device) -> Mixing:
+        """Partners by a random permutation, shares uniform from 0 to 1."""
+        return cls(torch.randperm(n_rows).to(device), torch.rand(n_rows).to(device))
+
+    def apply(self, values: Tensor) -> Tensor:
+        """Mix values (B, ...) of the rows in the same way."""
+        share = self.share.to(values.dtype).view(-1, *[1] * (values.ndim - 1))
+        return torch.lerp(values[self.partner], values, share)
+
+
+@dataclass(frozen=True)
 class Batch:
     """What the loop hands to a method. It carries no true labels: a method can not peek.
 
@@ -58,11 +137,17 @@ class Batch:
         views: One tensor per view of the samples, (B, d) or images (B, 3, H, W).
         observed: The observed positives, 0/1 in floating point, (B, c).
         index: Positions of the rows in the training set, (B,).
+        mixing: How the views were mixed, for a method with `mixes_rows`; labels are as observed.
     """
 
     views: tuple[Tensor, ...]
     observed: Tensor
     index: Tensor
+    mixing: Mixing | None = None
+
+    def mix(self, values: Tensor) -> Tensor:
+        """Values (B, ...) of the rows, mixed as the rows were."""
+        return values if self.mixing is None else self.mixing.apply(values)
 
 
 @dataclass(frozen=True)
@@ -82,6 +167,7 @@ class TrainView:
         is_tabular: Whether the inputs are rows of numbers; otherwise they are images.
         seed: The seed of the training.
         shared: Where to keep what other runs on the same rows can use too.
+        watch: Where a long `setup` reports its progress, and when it must be over.
     """
 
     observed: Tensor
@@ -95,6 +181,7 @@ class TrainView:
     is_tabular: bool = True
     seed: int = 0
     shared: Shared = field(default_factory=Shared)
+    watch: Watch = field(default_factory=Watch)
 
     @property
     def n_samples(self) -> int:
@@ -140,6 +227,9 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         requires: What the data must offer, of {"maps", "views", "validation labels"}.
         privileged: What a method is given beyond single positives, such as the mean number of labels.
         stacking: What a stack of runs must know; see `StackRules`.
+        mixes_rows: Whether the loop trains on random mixtures of two rows of a batch; `loss` then mixes its targets
+            likewise, by `batch.mix`. May be set in `setup`.
+        stops_early: Whether an early end of the training helps, so that `fit` should look for the best epoch.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
     """
@@ -149,6 +239,8 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     requires: frozenset[str] = frozenset()
     privileged: frozenset[str] = frozenset()
     stacking: StackRules = StackRules()
+    mixes_rows: bool = False
+    stops_early: bool = True
     epoch: int = 0
     class_prior: Tensor | None
     head: nn.Module
@@ -235,6 +327,10 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         for module in self.modules():
             for name in module._non_persistent_buffers_set:
                 module._buffers[name] = None
+
+    def lr_at(self, progress: float) -> float:
+        """Learning rate after this share of the training, from 0 to 1, as a multiple of that at the start."""
+        return 1.0
 
     def lr_factor(self, name: str) -> float:
         """Learning rate of the method's parameter `name`, as a multiple of the plan's."""

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from onepos.methods.base import Batch, Memory, Method, StackRules, TrainView
 from onepos.methods.crossfit import held_out
+from onepos.methods.heads import shift_to
 from onepos.methods.losses import assume_negative, assume_negative_per_label
 from onepos.priors import FloatArray, PriorEstimate, check_parameters, estimate_priors
 from onepos.validation import check_choice, check_whole
@@ -40,9 +41,6 @@ _CHOICES = {
     "reduction": ("sum", "mean"),
     "scores": ("fresh", "running"),
 }
-
-# Halvings of [−20, 20] in which the shift of a label's logits is searched; the last is 1e-5 wide.
-_HALVINGS = 22
 
 
 class CRISP(Method):
@@ -229,7 +227,7 @@ class CRISP(Method):
             self.class_prior = torch.as_tensor(prior, dtype=torch.float32, device=self.class_prior.device)
         if self.align_start and after_warmup == 0:
             bias: Tensor = self.head.bias  # type: ignore[assignment]
-            bias.add_(_shift_to(self.class_prior, train.logits()))
+            bias.add_(shift_to(self.class_prior, train.logits()))
 
     def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
         """Eq. (2) with this method's δ and τ."""
@@ -323,14 +321,3 @@ def _logistic(logits: Tensor) -> tuple[Tensor, Tensor]:
 
 def _squared(logits: Tensor) -> tuple[Tensor, Tensor]:
     return torch.sigmoid(-logits) ** 2, torch.sigmoid(logits) ** 2
-
-
-def _shift_to(prior: Tensor, logits: Tensor) -> Tensor:
-    """By how much to shift each label's logits (n, c) for a mean score of π (c,); 0 where π is unknown."""
-    wanted = prior.clamp(0.5 / (len(logits) + 1), 1 - 0.5 / (len(logits) + 1))
-    low, high = torch.full_like(wanted, -20.0), torch.full_like(wanted, 20.0)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        too_low = torch.sigmoid(logits + middle).mean(0) < wanted
-        low, high = torch.where(too_low, middle, low), torch.where(too_low, high, middle)
-    return torch.where(prior.isnan(), 0.0, (low + high) / 2)

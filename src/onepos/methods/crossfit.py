@@ -1,23 +1,25 @@
 """Held-out probabilities of the observed label: what other rows tell about a row, from models and from neighbours.
 
 γ is the observed label of a row. The probability that it is label j is the expectation of y_j/|y| given x, which is
-what the data can tell of a row without full labels. Four predictions that never saw the row's own γ are mixed:
+what the data can tell of a row without full labels. Five predictions that never saw the row's own γ are mixed:
 
     linear      softmax regression, trained on the other folds
     layered     the same on a hidden layer with dropout
+    trees       extremely randomized trees, grown on the other folds
     vote        of the rows nearest in angle, weighted by softmax(temperature · cosine), where a row is its features
                 beside the square roots of the mixture without the vote: rows are near if features and labels are alike
     frequency   how often label j is observed among the other rows, ρ_j
 
     s̃ = Σ λ·prediction,   λ by EM on Σ_i log s̃_{i,γ_i}
 
-Learning rates, whether to decay weights and the number of epochs are chosen by the held-out cross-entropy of γ. No full
-label is used. `Ensemble` predicts rows that come later.
+Learning rate, weight decay and number of epochs are chosen by the held-out cross-entropy of γ. No full label is used.
+The cost grows with the number of rows and not with its square: neighbours are searched among at most `most_voters`
+rows, and trees of many rows are grown on samples. Where the time is limited, a prediction that is not ready is left
+out of the mixture.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +29,25 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.utils import check_random_state
-from torch import Tensor, nn
+from torch import Tensor
 
 from onepos.labels import read_labels
-from onepos.methods.base import TrainView
-from onepos.methods.ensemble import BLOCK, Ensemble, as_lists, count_votes, fit_scaling, standardize
+from onepos.methods.base import Shared, TrainView, Watch
+from onepos.methods.fold_models import (
+    NetworkSettings,
+    TreeSettings,
+    make_folds,
+    predict_by_networks,
+    predict_by_trees,
+)
 
 _EM_STEPS = 100
+
+# Standard deviations at which a feature is cut.
+_LIMIT = 5.0
+
+# Cosines held at a time (64 MiB).
+_BLOCK = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -42,31 +56,20 @@ class CrossFitSettings:
 
     Attributes:
         n_folds: Parts of the rows; each is predicted by models trained on the others.
+        linear, layered: How the networks of the folds are trained.
+        trees: How their trees are grown; None for none.
         n_neighbours: Rows that vote.
         temperature: Factor of the cosine in the softmax of their weights.
-        hidden: Width of the hidden layer of the layered model.
-        dropout: Share of it that is dropped in training.
-        linear_rates, layered_rates: Learning rates to choose from.
-        decay: Weight decay to try at the chosen rate.
-        batch_size: Rows per step.
-        patient_epochs, patient_steps: Training stops when so many epochs and steps in a row do not lower the
-            cross-entropy of the held-out rows. An epoch of few rows is few steps, hence both.
-        most_epochs, most_steps: At most the larger of these.
+        most_voters: Rows among which neighbours are searched, at most; of more a random sample.
     """
 
     n_folds: int = 5
+    linear: NetworkSettings = NetworkSettings(0, ((1e-3, 0.0), (1e-3, 1e-3), (3e-3, 1e-2), (3e-3, 3e-2)))
+    layered: NetworkSettings = NetworkSettings(256, ((1e-3, 0.0), (1e-3, 1e-3), (1e-3, 3e-3)))
+    trees: TreeSettings | None = TreeSettings()
     n_neighbours: int = 60
     temperature: float = 20.0
-    hidden: int = 256
-    dropout: float = 0.5
-    linear_rates: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
-    layered_rates: tuple[float, ...] = (3e-4, 1e-3)
-    decay: float = 1e-3
-    batch_size: int = 128
-    patient_epochs: int = 3
-    patient_steps: int = 30
-    most_epochs: int = 60
-    most_steps: int = 600
+    most_voters: int = 20_000
 
 
 DEFAULTS = CrossFitSettings()
@@ -80,13 +83,11 @@ class CrossFit:
         probability: s̃, the mixture, (n, c); each row sums to 1.
         weight: λ by the name of the prediction.
         cross_entropy: Mean of −log s̃_{i,γ_i} over the rows with an observed label.
-        ensemble: Predicts other rows; None where the models were not kept.
     """
 
     probability: Tensor
     weight: dict[str, float]
     cross_entropy: float
-    ensemble: Ensemble | None = None
 
     @property
     def peak(self) -> Tensor:
@@ -124,79 +125,65 @@ def held_out_probabilities(
 
 @torch.no_grad()
 def cross_fit(
-    rows: Tensor, observed: Tensor, seed: int, settings: CrossFitSettings, *, keep_models: bool = False
+    rows: Tensor,
+    observed: Tensor,
+    seed: int,
+    settings: CrossFitSettings,
+    *,
+    watch: Watch | None = None,
+    shared: Shared | None = None,
 ) -> CrossFit:
-    """Held-out probabilities of rows (n, d) with observed labels (n, c), and with `keep_models` the ensemble."""
+    """Held-out probabilities of rows (n, d) with observed labels (n, c).
+
+    Args:
+        rows: Any scale.
+        observed: 0/1.
+        seed: Of folds, models and order of the rows.
+        settings: How many folds and neighbours, which models.
+        watch: Where to report progress, and until when to be done.
+        shared: Where the single predictions are kept.
+    """
     if len(rows) < settings.n_folds:
         raise ValueError(
             f"X must have at least {settings.n_folds} rows; got {len(rows)}, n_samples={len(rows)}. Give more rows."
         )
+    watch, shared = watch or Watch(), shared or Shared()
     target = _as_target(observed, rows)
-    d, c = rows.shape[1], target.shape[1]
-    mean, scale = fit_scaling(rows)
-    rows = standardize(rows, mean, scale)
-    fit = partial(_fit_folds, rows, target, settings=settings, seed=seed)
-    linear, linear_models = fit(lambda: nn.Sequential(nn.Linear(d, c)), settings.linear_rates)
-    layered, layered_models = fit(partial(_layered, d, c, settings), settings.layered_rates)
-    models, frequency = {"linear": linear, "layered": layered}, {"frequency": _frequency(target)}
-    without_vote, first, _ = _mix(models | frequency, target)
-    vote = {"vote": _vote(torch.cat([F.normalize(rows), without_vote.sqrt()], 1), target, settings)}
-    mixture, second, cross_entropy = _mix(models | vote | frequency, target)
-    if not keep_models:
-        return CrossFit(mixture, second, cross_entropy)
-    votes = target.sum(1) > 0
-    label, share = as_lists(target[votes])
-    ensemble = Ensemble(
-        mean=mean,
-        scale=scale,
-        frequency=target.sum(0) / target.sum(),
-        first=rows.new_tensor(list(first.values())),
-        second=rows.new_tensor(list(second.values())),
-        features=F.normalize(rows[votes]).half(),
-        roots=without_vote[votes].sqrt().half(),
-        label=label,
-        share=share,
-        vote_settings=rows.new_tensor([settings.n_neighbours, settings.temperature]),
-        **_average(linear_models, "linear"),
-        **_average(layered_models, "layered"),
-    )
-    return CrossFit(mixture, second, cross_entropy, ensemble)
+    rows = _standardize(rows)
+    folds = make_folds(len(rows), settings.n_folds, seed)
+    makers: dict[str, Callable[[Watch], Tensor | None]] = {
+        "linear": partial(predict_by_networks, rows, target, folds, settings.linear, seed),
+        "layered": partial(predict_by_networks, rows, target, folds, settings.layered, seed),
+    }
+    if settings.trees is not None:
+        makers["trees"] = partial(predict_by_trees, rows, target, folds, settings.trees, seed)
+    frequency = _frequency(target)
+    found: dict[str, Tensor] = {}
+    for name, make in makers.items():
+        part = watch.named(f"preparing, {name} models" if name != "trees" else "preparing, trees").part(0.5)
+        made = shared.kept(name, partial(make, part))
+        if made is not None:
+            found[name] = made.to(rows.device)
+    without_vote, _, _ = _mix({**found, "frequency": frequency}, target)
+    watch = watch.named("preparing, neighbours")
+    near = torch.cat([F.normalize(rows), without_vote.sqrt()], 1)
+    vote = shared.kept("vote", lambda: _vote(near, target, settings, seed, watch))
+    if vote is not None:
+        found["vote"] = vote.to(rows.device)
+    return CrossFit(*_mix({**found, "frequency": frequency}, target))
 
 
 def held_out(train: TrainView) -> CrossFit:
     """Held-out predictions of the training rows, made once for all methods that share them.
 
-    Of rows of numbers the ensemble is kept too. Images are predicted from what the network makes of them before the
-    training, and their ensemble would be of no use after it.
+    Images are predicted from what the network makes of them before the training.
     """
 
     def make() -> CrossFit:
         rows = (train.inputs() if train.is_tabular else train.features()).float()
-        return cross_fit(rows, train.observed, train.seed, DEFAULTS, keep_models=train.is_tabular)
+        return cross_fit(rows, train.observed, train.seed, DEFAULTS, watch=train.watch, shared=train.shared)
 
     return train.shared.once(("held-out", train.seed), make)
-
-
-def _layered(n_features: int, n_labels: int, settings: CrossFitSettings) -> nn.Sequential:
-    hidden = settings.hidden
-    return nn.Sequential(
-        nn.Linear(n_features, hidden), nn.ReLU(), nn.Dropout(settings.dropout), nn.Linear(hidden, n_labels)
-    )
-
-
-def _average(models: list[nn.Sequential], name: str) -> dict[str, Tensor]:
-    """Weights of one model whose logits are the means of theirs."""
-    layers = [[layer for layer in model if isinstance(layer, nn.Linear)] for model in models]
-    last, n = [each[-1] for each in layers], len(models)
-    bias = torch.stack([layer.bias for layer in last]).mean(0)
-    if len(layers[0]) == 1:
-        return {f"{name}_weight": torch.stack([layer.weight for layer in last]).mean(0), f"{name}_bias": bias}
-    return {
-        "hidden_weight": torch.cat([each[0].weight for each in layers]),
-        "hidden_bias": torch.cat([each[0].bias for each in layers]),
-        f"{name}_weight": torch.cat([layer.weight for layer in last], 1) / n,
-        f"{name}_bias": bias,
-    }
 
 
 def _as_rows(X: Any) -> Tensor:
@@ -219,101 +206,52 @@ def _as_target(observed: Tensor, rows: Tensor) -> Tensor:
     return target / target.sum(1, keepdim=True).clamp(min=1)
 
 
-def _fit_folds(
-    rows: Tensor,
-    target: Tensor,
-    make: Callable[[], nn.Sequential],
-    rates: tuple[float, ...],
-    *,
-    settings: CrossFitSettings,
-    seed: int,
-) -> tuple[Tensor, list[nn.Sequential]]:
-    """What each model predicts for the fold it has not seen, (n, c), and the models.
-
-    The first fold chooses for all: the learning rate, then whether to decay weights at that rate.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    fold = (torch.randperm(len(rows), generator=generator) % settings.n_folds).to(rows.device)
-    predicted, models = torch.empty_like(target), []
-    setting = (rates[0], 0.0)
-    for k in range(settings.n_folds):
-        seen, unseen = (fold != k).nonzero()[:, 0], (fold == k).nonzero()[:, 0]
-        fit = partial(_fit_model, rows, target, seen, unseen, make, settings, seed)
-        if k == 0:
-            fits = {(rate, 0.0): fit(rate, 0.0) for rate in rates}
-            setting = min(fits, key=lambda s: fits[s][0])
-            decayed = (setting[0], settings.decay)
-            fits[decayed] = fit(*decayed)
-            setting = min(setting, decayed, key=lambda s: fits[s][0])
-            _, predicted[unseen], model = fits[setting]
-        else:
-            _, predicted[unseen], model = fit(*setting)
-        models.append(model)
-    return predicted, models
+def _standardize(rows: Tensor) -> Tensor:
+    """Rows (n, d) of mean 0 and deviation 1, cut at ±_LIMIT; a constant feature becomes 0."""
+    mean = rows.mean(0)
+    scale = (rows - mean).square_().mean(0).sqrt()
+    scale = torch.where(scale > 1e-6 * mean.abs(), scale, torch.inf)  # of a constant only rounding errors are left
+    return ((rows - mean) / scale).clamp_(-_LIMIT, _LIMIT)
 
 
-def _fit_model(
-    rows: Tensor,
-    target: Tensor,
-    seen: Tensor,
-    unseen: Tensor,
-    make: Callable[[], nn.Sequential],
-    settings: CrossFitSettings,
-    seed: int,
-    rate: float,
-    decay: float,
-) -> tuple[float, Tensor, nn.Sequential]:
-    """Train on the rows `seen`; (cross-entropy, probabilities) of those `unseen` and the model, at their best epoch."""
-    device = rows.device
-    with torch.enable_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        model = _start(make(), target[seen]).to(device)
-        optimiser = torch.optim.Adam(model.parameters(), lr=rate, weight_decay=decay, fused=True)
-        n_steps = -(-len(seen) // settings.batch_size)
-        patience = max(settings.patient_epochs, settings.patient_steps // n_steps)
-        lowest, best, kept, waited = torch.inf, target[unseen], model, 0
-        for _ in range(max(settings.most_epochs, settings.most_steps // n_steps)):
-            model.train()
-            for index in torch.split(seen[torch.randperm(len(seen)).to(device)], settings.batch_size):
-                optimiser.zero_grad()
-                loss = -(torch.log_softmax(model(rows[index]), 1) * target[index]).sum() / len(index)
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimiser.step()
-            with torch.no_grad():
-                logs = torch.log_softmax(model.eval()(rows[unseen]), 1)
-                entropy = -float((logs * target[unseen]).sum()) / max(1.0, float(target[unseen].sum()))
-            waited += 1
-            if entropy < lowest - 1e-4:
-                lowest, best, kept, waited = entropy, logs.exp(), copy.deepcopy(model), 0
-            if waited == patience:
-                break
-    return lowest, best, kept
-
-
-@torch.no_grad()
-def _start(model: nn.Sequential, target: Tensor) -> nn.Sequential:
-    """Start at the frequencies of the labels, none of which differs from the others in anything else."""
-    last = model[-1]
-    assert isinstance(last, nn.Linear)
-    last.weight.zero_()
-    last.bias.copy_(((target.sum(0) + 0.5) / (target.sum() + 0.5 * target.shape[1])).log())
-    return model
-
-
-def _vote(rows: Tensor, target: Tensor, settings: CrossFitSettings) -> Tensor:
+def _vote(rows: Tensor, target: Tensor, settings: CrossFitSettings, seed: int, watch: Watch) -> Tensor | None:
     """Labels of the nearest other rows in angle, weighted by softmax(temperature · cosine), (n, c)."""
-    n = len(rows)
+    n, device = len(rows), rows.device
     unit = F.normalize(rows)
-    vote = torch.zeros_like(target)
-    labelled = target.sum(1) > 0
-    label, share = as_lists(target)
-    for block in torch.split(torch.arange(n, device=rows.device), max(1, BLOCK // n)):
-        cosine = unit[block] @ unit.T
-        cosine[:, ~labelled] = -torch.inf
-        cosine[torch.arange(len(block), device=rows.device), block] = -torch.inf
-        nearest = cosine.topk(min(settings.n_neighbours, n - 1))
-        vote[block] = count_votes(nearest, label, share, target.shape[1], settings.temperature)
+    voters = (target.sum(1) > 0).nonzero()[:, 0]
+    if len(voters) > settings.most_voters:
+        chosen = torch.randperm(len(voters), generator=torch.Generator().manual_seed(seed))[: settings.most_voters]
+        voters = voters[chosen.sort().values.to(device)]
+    place = torch.full((n,), -1, device=device)  # of each row among the voters
+    place[voters] = torch.arange(len(voters), device=device)
+    labels, shares = _as_lists(target[voters])
+    pool, vote = unit[voters], torch.zeros_like(target)
+    for block in torch.split(torch.arange(n, device=device), max(1, _BLOCK // len(pool))):
+        if watch.is_late():
+            return None
+        cosine = unit[block] @ pool.T
+        own = place[block]
+        cosine[(own >= 0).nonzero()[:, 0], own[own >= 0]] = -torch.inf
+        nearest = cosine.topk(max(1, min(settings.n_neighbours, len(pool) - 1)))
+        vote[block] = _count_votes(nearest, labels, shares, target.shape[1], settings.temperature)
+        watch.report(int(block[-1]) + 1, n)
     return vote
+
+
+def _as_lists(target: Tensor) -> tuple[Tensor, Tensor]:
+    """The labels of each row and their shares, (n, r) each; a row of fewer than r has shares of 0."""
+    share, label = target.topk(max(1, int((target > 0).sum(1).amax()) if len(target) else 1))
+    return label, share
+
+
+def _count_votes(
+    nearest: torch.return_types.topk, label: Tensor, share: Tensor, n_labels: int, temperature: float
+) -> Tensor:
+    """Votes (B, c) of the nearest rows (B, k), weighted by softmax(temperature · cosine)."""
+    cosine, neighbour = nearest
+    weight = torch.softmax(temperature * cosine, 1).nan_to_num()
+    votes = (weight[..., None] * share[neighbour]).flatten(1)
+    return cosine.new_zeros(len(cosine), n_labels).scatter_add_(1, label[neighbour].flatten(1), votes)
 
 
 def _frequency(target: Tensor) -> Tensor:
@@ -335,5 +273,6 @@ def _mix(predictions: dict[str, Tensor], target: Tensor) -> tuple[Tensor, dict[s
     mixture = torch.zeros_like(target)
     for name, prediction in predictions.items():
         mixture.add_(prediction, alpha=weights[name])
-    mixture /= mixture.sum(1, keepdim=True)
+    total = mixture.sum(1, keepdim=True)
+    mixture = torch.where(total > 0, mixture / total, 1 / target.shape[1])
     return mixture, weights, -float((likelihood @ weight).log().mean())

@@ -9,6 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+# A mean score is shifted by at most so much, in so many steps, to within this share of its odds.
+_FARTHEST, _SHIFT_STEPS, _SHIFT_ERROR = 30.0, 60, 1e-4
+
+
 class LinearHead(nn.Linear):
     """One logit per label, linear in the features."""
 
@@ -17,6 +21,35 @@ class LinearHead(nn.Linear):
         """Start near the given logits (c,) for every row: they become the bias, the weights are scaled down."""
         self.bias.copy_(log_odds)
         self.weight.mul_(weight_scale)
+
+
+@torch.no_grad()
+def shift_to(prior: Tensor, logits: Tensor, start: Tensor | None = None) -> Tensor:
+    """By how much to shift each label's logits (n, c) for a mean score of π (c,); 0 where π is unknown.
+
+    Newton's steps on the log-odds of the mean, which rise with the shift; where a step leaves what is left of the range,
+    the middle is taken.
+
+    Args:
+        prior: π, (c,); NaN where unknown.
+        logits: (n, c).
+        start: Where to begin, (c,): a shift that was right before.
+    """
+    wanted = torch.logit(prior.clamp(0.5 / (len(logits) + 1), 1 - 0.5 / (len(logits) + 1)))
+    low, high = torch.full_like(wanted, -_FARTHEST), torch.full_like(wanted, _FARTHEST)
+    shift = torch.zeros_like(wanted) if start is None else start
+    for _ in range(_SHIFT_STEPS):
+        score = torch.sigmoid(logits + shift)
+        mean = score.mean(0).clamp(1e-12, 1 - 1e-7)
+        error = wanted - torch.logit(mean)
+        if not bool((error.abs() > _SHIFT_ERROR).any()):
+            break
+        low, high = torch.where(error > 0, shift, low), torch.where(error > 0, high, shift)
+        slope = (score * (1 - score)).mean(0) / (mean * (1 - mean))
+        step = shift + error / slope.clamp(min=1e-6)
+        step = torch.where((step > low) & (step < high), step, (low + high) / 2)
+        shift = torch.where(error.abs() > _SHIFT_ERROR, step, shift)
+    return torch.where(prior.isnan(), 0.0, shift)
 
 
 class GaussianHead(LinearHead):

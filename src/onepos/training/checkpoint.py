@@ -5,6 +5,7 @@ The file is one line with a checksum, then what `torch.save` writes. torch itsel
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
 import os
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from onepos.files import write_atomically
 
 _HEAD = b"onepos checkpoint 1 "
+_PART = ".part-"
 
 
 def save_checkpoint(path: str | os.PathLike[str], identity: str, content: dict[str, Any]) -> None:
@@ -47,6 +50,42 @@ def load_checkpoint(path: str | os.PathLike[str], identity: str, device: torch.d
             "method. Delete it to start afresh, or name another file."
         )
     return dict(content)
+
+
+class CheckpointParts:
+    """Tensors made before a training, each in a file beside the checkpoint.
+
+    Args:
+        path: The checkpoint.
+        identity: Of the training; parts of another are refused.
+        device: Where tensors are wanted.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], identity: str, device: torch.device) -> None:
+        self.path, self.identity, self.device = Path(path), identity, device
+
+    def load(self, name: str) -> Tensor | None:
+        """The tensor of this name; None if there is none."""
+        saved = load_checkpoint(part_of(self.path, name), self.identity, self.device)
+        return None if saved is None else saved["tensor"]
+
+    def save(self, name: str, tensor: Tensor) -> None:
+        """Keep it."""
+        save_checkpoint(part_of(self.path, name), self.identity, {"tensor": tensor})
+
+
+def part_of(path: str | os.PathLike[str], name: str) -> Path:
+    """A file beside a checkpoint."""
+    path = Path(path)
+    return path.with_name(f"{path.name}{_PART}{name}")
+
+
+def remove_checkpoint(path: str | os.PathLike[str]) -> None:
+    """Delete a checkpoint and the files beside it."""
+    path = Path(path)
+    for part in path.parent.glob(f"{glob.escape(path.name)}{_PART}*"):
+        part.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def _digest(identity: str) -> str:

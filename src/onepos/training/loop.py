@@ -5,15 +5,16 @@ Many small tasks are trained as one by `onepos.bench.stacking.train_many`, which
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +22,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from onepos.methods.base import TrainView
+from onepos.methods.base import Shared, TrainView, Watch
 from onepos.metrics import METRICS
-from onepos.training.checkpoint import load_checkpoint, save_checkpoint
+from onepos.training.checkpoint import (
+    CheckpointParts,
+    load_checkpoint,
+    part_of,
+    remove_checkpoint,
+    save_checkpoint,
+)
 from onepos.training.plan import Plan
 from onepos.training.runtime import (
     FIRST_END_STREAM,
     FIRST_EPOCH_STREAM,
     HEAD_STREAM,
+    SEARCH_STREAM,
     Runtime,
+    generator,
     open_runtime,
     seeded,
 )
@@ -40,6 +49,13 @@ from onepos.validation import check_choice
 
 LISTED_LABELS = 64
 """Labels up to which numbers are noted label by label; of more they would be most of what is kept of a run."""
+
+HELD_OUT = 0.2
+"""Share of the rows by which the number of epochs is chosen."""
+_FEWEST_HELD_OUT = 10
+
+# Of the time that a training may take, what goes to the preparation at most.
+_PREPARING = 0.6
 
 States = dict[int, dict[str, Tensor]]
 """What `state_dict` gave after some epochs, by epoch."""
@@ -60,6 +76,8 @@ class History:
         prior: The method's class priors at the end of the epoch; None where unknown.
         other_metrics: By name, further metrics on the validation rows that the choice of the epoch needs.
         n_warmup: Epochs in which the method only prepared itself; they are not chosen.
+        search: By epoch of a training on a part of the rows, the mean reciprocal rank of the observed label of the
+            others, by which the number of epochs was chosen; empty where it was not.
         best_epoch: The epoch whose weights were kept.
     """
 
@@ -72,6 +90,7 @@ class History:
     other_metrics: dict[str, list[float]] = field(default_factory=dict)
     n_warmup: int = 0
     best_epoch: int = -1
+    search: list[float] = field(default_factory=list)
 
 
 class Diverged(FloatingPointError):
@@ -98,14 +117,18 @@ def train(
     *,
     checkpoint: str | os.PathLike[str] | None = None,
     on_epoch: Callable[[int, History], None] | None = None,
+    watch: Watch | None = None,
 ) -> Trained:
     """Train the task's learner in place and leave it at its best epoch, at the last one without validation rows.
 
     Args:
         task: What to train.
         checkpoint: A file written after each epoch. If it exists, training goes on from there and ends in the same
-            weights, bit for bit on a CPU, as if it had never stopped. It stays: whoever keeps the result removes it.
+            weights, bit for bit on a CPU, as if it had never stopped. What the method prepares before the training is
+            kept in files beside it. They stay: whoever keeps the result calls `remove_checkpoint`.
         on_epoch: Called with the epoch and the history so far.
+        watch: Told how far the preparation is. At its deadline the training ends with the epoch that is running; the
+            preparation may take three fifths of the time.
 
     Raises:
         Diverged: The loss was not finite in some epoch; the learner is left at its best epoch before that, if any.
@@ -115,22 +138,26 @@ def train(
     device = runtime.device
     task = on_device(task, device)
     labels = torch.tensor(task.observed, device=device)
-    view = make_view(task, labels, runtime.autocast)
+    watch = watch or Watch()
+    whose = identity(task, labels) if checkpoint else ""
+    if checkpoint:
+        task.shared.disk = CheckpointParts(checkpoint, whose, device)
+    view = make_view(task, labels, runtime.autocast, watch.part(_PREPARING))
     with seeded(plan.seed, HEAD_STREAM, device):
         prepare(learner.to(device), view, plan)
     optimizer = _optimizer(learner, plan)
-    keeper = _Keeper(learner, optimizer, checkpoint, lambda: identity(task, labels))
+    keeper = _Keeper(learner, optimizer, checkpoint, whose)
     history = keeper.resume(device)
     with _equipped(learner, plan):
         for epoch in range(len(history.loss), plan.epochs):
             began = time.perf_counter()
             learner.method.epoch, learner.frozen = epoch, epoch < plan.frozen_epochs
             with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
-                history.loss.append(_run_epoch(runtime, optimizer, task, labels))
+                history.loss.append(_run_epoch(runtime, optimizer, task, labels, watch))
             if not math.isfinite(history.loss[-1]):
                 keeper.finish(history)
                 if checkpoint:
-                    Path(checkpoint).unlink(missing_ok=True)  # it would only diverge again
+                    remove_checkpoint(checkpoint)  # it would only diverge again
                 raise Diverged(history, plan)
             close_epoch(learner, view, plan, history)
             held_out = task.validation
@@ -142,8 +169,46 @@ def train(
             keeper.save(history)
             if on_epoch is not None:
                 on_epoch(epoch, history)
+            if watch.is_late():
+                break
         keeper.finish(history)
     return finish(task, history, view)
+
+
+def find_length(
+    task: Task, *, checkpoint: str | os.PathLike[str] | None = None, watch: Watch | None = None
+) -> History | None:
+    """Train on a part of the rows and keep the epoch by the others, of which the observed label is known.
+
+    The task itself is not touched. None where too few rows have a label to hold some out, and for images that are
+    trained end to end, whose parts can not be held apart.
+    """
+    if "views" in task.samples.offers:
+        return None
+    labelled = np.flatnonzero(task.observed.any(1))
+    n_held_out = int(len(labelled) * HELD_OUT)
+    if n_held_out < _FEWEST_HELD_OUT:
+        return None
+    order = torch.randperm(len(labelled), generator=generator(task.plan.seed, SEARCH_STREAM)).numpy()
+    chosen = np.sort(labelled[order[:n_held_out]])
+    rest = np.setdiff1d(np.arange(len(task.observed)), chosen)
+    inside, outside = (task.samples.take(torch.from_numpy(each)) for each in (rest, chosen))
+    watch = watch or Watch()
+    probe = dataclasses.replace(
+        task,
+        learner=copy.deepcopy(task.learner),
+        samples=inside,
+        observed=task.observed[rest],
+        validation=Validation(outside, task.observed[chosen], False),
+        shared=Shared(),
+    )
+    path = None if checkpoint is None else part_of(checkpoint, "search")
+    tell = watch.named("choosing the number of epochs")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the training on all rows says the same
+        return train(
+            probe, checkpoint=path, watch=watch, on_epoch=lambda epoch, _: tell.report(epoch + 1, task.plan.epochs)
+        ).history
 
 
 def finish(task: Task, history: History, view: TrainView | None = None) -> Trained:
@@ -253,10 +318,9 @@ class _Keeper:
         learner: Learner,
         optimizer: torch.optim.Optimizer,
         path: str | os.PathLike[str] | None,
-        identity: Callable[[], str],
+        identity: str,
     ) -> None:
-        self.learner, self.optimizer, self.path = learner, optimizer, path
-        self.identity = identity() if path else ""
+        self.learner, self.optimizer, self.path, self.identity = learner, optimizer, path, identity
         self.states: States = {}
 
     def resume(self, device: torch.device) -> History:
@@ -321,8 +385,10 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, lr=plan.lr, fused=True)
 
 
-def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor) -> float:
-    """One pass over the rows in random order; the mean loss of those that could be read."""
+def _run_epoch(
+    runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor, watch: Watch
+) -> float:
+    """One pass over the rows in random order, or as far as the time allows; the mean loss of those that were read."""
     learner, plan = task.learner, task.plan
     method = learner.method
     learner.train()
@@ -330,7 +396,11 @@ def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, l
         learner.backbone.eval()
     order = torch.randperm(len(task.samples)).to(labels.device)
     total, n_seen = torch.zeros((), device=labels.device), 0
+    rates = [group["lr"] for group in optimizer.param_groups]
     for index, views in task.samples.batches(order, plan.batch_size, method.views):
+        factor = method.lr_at((method.epoch + n_seen / len(order)) / plan.epochs)
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * factor
         optimizer.zero_grad()
         with runtime.autocast():
             loss, memory = learner(views, labels.index_select(0, index).float(), index)
@@ -340,6 +410,10 @@ def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, l
             getattr(method, name)[index] = rows.detach()
         total += loss.detach() * len(index)
         n_seen += len(index)
+        if watch.is_late():
+            break
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
     if not n_seen:
         raise ValueError(
             f"some rows must be readable; all {len(task.samples)} were skipped. See `skipped` of the samples."
@@ -406,7 +480,9 @@ def _pass(
     return result.float() if result.dtype == torch.bfloat16 else result
 
 
-def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext) -> TrainView:
+def make_view(
+    task: Task, labels: Tensor, precision: Precision = nullcontext, watch: Watch | None = None
+) -> TrainView:
     """What the method may see of the whole training set; passes are made in `precision`."""
     learner, samples, validation = task.learner, task.samples, task.validation
     return TrainView(
@@ -421,6 +497,7 @@ def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext) ->
         is_tabular="views" not in samples.offers,
         seed=task.plan.seed,
         shared=task.shared,
+        watch=watch or Watch(),
     )
 
 

@@ -17,7 +17,7 @@ from onepos.validation import check_choice
 
 # Streams of random numbers under one seed. Epoch e takes FIRST_EPOCH_STREAM + e for its batches, FIRST_END_STREAM + e
 # for what the method does after them, which thus does not depend on how many numbers the batches took.
-NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM, FIRST_END_STREAM = 0, 1, 2, 1 << 20
+NETWORK_STREAM, HEAD_STREAM, FIRST_EPOCH_STREAM, FIRST_END_STREAM, SEARCH_STREAM = 0, 1, 2, 1 << 20, 1 << 30
 
 
 def choose_device(name: str) -> torch.device:

@@ -43,6 +43,9 @@ class Samples(Protocol):
         be skipped, is missing from its batch and from the index.
         """
 
+    def take(self, index: Tensor) -> Self:
+        """The samples at these positions, as a set of their own; images need not offer it."""
+
     def to(self, device: torch.device) -> Self:
         """The same samples with their memory on `device`."""
 
@@ -54,11 +57,22 @@ class Samples(Protocol):
         """Memory it takes, by which a stack of runs is sized."""
 
 
+SCALES = ("clipped", "standard", "none")
+"""Mean 0 and variance 1, cut at ±LIMIT; the same without the cut; as they are."""
+
+LIMIT = 5.0
+"""Standard deviations at which "clipped" scaling cuts a feature."""
+
+
 class Scaling(NamedTuple):
-    """(x − mean) / scale per feature, in double precision: single would lose a feature such as a time stamp."""
+    """(x − mean) / scale per feature, cut at ±limit.
+
+    In double precision: single would lose a feature such as a time stamp.
+    """
 
     mean: npt.NDArray[np.float64]
     scale: npt.NDArray[np.float64]
+    limit: float = np.inf
 
 
 class _Table:
@@ -95,6 +109,10 @@ class DenseRows(_Table):
     def rows(self, index: Tensor) -> Tensor:
         """(B, d)."""
         return self.data.index_select(0, index)
+
+    def take(self, index: Tensor) -> DenseRows:
+        """These rows."""
+        return DenseRows(self.data[index])
 
     def to(self, device: torch.device) -> DenseRows:
         """On `device`."""
@@ -136,6 +154,14 @@ class SparseRows(_Table):
         dense[row, column] += self.value[entry]
         return dense
 
+    def take(self, index: Tensor) -> SparseRows:
+        """These rows, of one matrix."""
+        first = self.start[index]
+        length = self.start[index + 1] - first
+        start = torch.cat([length.new_zeros(1), length.cumsum(0)])
+        entry = torch.arange(int(start[-1])) + torch.repeat_interleave(first - start[:-1], length)
+        return SparseRows(start, self.column[entry], self.value[entry], self.origin)
+
     def to(self, device: torch.device) -> SparseRows:
         """On `device`."""
         return SparseRows(*(t.to(device) for t in (self.start, self.column, self.value, self.origin)))
@@ -151,9 +177,11 @@ class SparseRows(_Table):
 
 
 def make_scaling(X: Any, scale: str) -> Scaling | None:
-    """How to scale these rows: "standard" or "none"."""
-    check_choice("scale", scale, ("standard", "none"))
-    return fit_scaling(X) if scale == "standard" else None
+    """How to scale these rows, by one of SCALES."""
+    check_choice("scale", scale, SCALES)
+    if scale == "none":
+        return None
+    return fit_scaling(X)._replace(limit=LIMIT if scale == "clipped" else np.inf)
 
 
 def fit_scaling(X: Any) -> Scaling:
@@ -178,7 +206,11 @@ def as_samples(X: Any, scaling: Scaling | None = None, dtype: torch.dtype = torc
     """A NumPy matrix or a SciPy sparse matrix as samples, scaled in double precision, then of the given one."""
     if not hasattr(X, "tocsr"):
         data = np.asarray(X)
-        return DenseRows(torch.tensor(data if scaling is None else (data - scaling.mean) / scaling.scale, dtype=dtype))
+        if scaling is not None:
+            data = (data - scaling.mean) / scaling.scale
+            if scaling.limit < np.inf:
+                np.clip(data, -scaling.limit, scaling.limit, out=data)
+        return DenseRows(torch.tensor(data, dtype=dtype))
     csr = X.tocsr()
     if not csr.has_canonical_format:
         csr = csr.copy()
@@ -186,7 +218,10 @@ def as_samples(X: Any, scaling: Scaling | None = None, dtype: torch.dtype = torc
     column = torch.as_tensor(csr.indices.astype(np.int64))
     value, origin = np.asarray(csr.data), np.zeros(csr.shape[1])
     if scaling is not None:
-        value, origin = value / scaling.scale[csr.indices], -scaling.mean / scaling.scale
+        origin = -scaling.mean / scaling.scale
+        cut = np.clip(origin, -scaling.limit, scaling.limit)
+        value = np.clip(origin[csr.indices] + value / scaling.scale[csr.indices], -scaling.limit, scaling.limit)
+        value, origin = value - cut[csr.indices], cut
     start = torch.as_tensor(csr.indptr.astype(np.int64))
     return SparseRows(start, column, torch.tensor(value, dtype=dtype), torch.tensor(origin[None], dtype=dtype))
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from onepos.methods.base import Batch, Memory, Method, Shared
+from onepos.methods.base import Batch, Memory, Method, Mixing, Shared
 from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.plan import Plan
 from onepos.training.runtime import NETWORK_STREAM, count_weights, seeded
@@ -70,8 +70,11 @@ class Learner(nn.Module):
 
     def forward(self, views: tuple[Tensor, ...], observed: Tensor, index: Tensor) -> tuple[Tensor, Memory]:
         """The loss of a batch, and what the method wants to remember of its rows."""
+        mixing = Mixing.draw(len(index), index.device) if self.method.mixes_rows else None
+        if mixing is not None:
+            views = tuple(mixing.apply(view) for view in views)
         features = [self.embed(view) for view in views]
-        result = self.method.loss(features, Batch(views, observed, index))
+        result = self.method.loss(features, Batch(views, observed, index, mixing))
         return result if isinstance(result, tuple) else (result, {})
 
     def embed(self, rows: Tensor) -> Tensor:

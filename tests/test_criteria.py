@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from onepos import metrics
-from onepos.bench.criteria import (
+from onepos.criteria import (
     CRITERIA,
     aligned_likelihood,
     assume_negative,
@@ -320,7 +320,7 @@ def test_blocks_do_not_show(monkeypatch):
     observed[::4] = 0
     observed[1] = 1
     whole = [criterion.function(observed, logits, PRIOR) for criterion in CRITERIA.values()]
-    monkeypatch.setattr("onepos.bench.criteria._BLOCK", 20)
+    monkeypatch.setattr("onepos.criteria._BLOCK", 20)
     assert [criterion.function(observed, logits, PRIOR) for criterion in CRITERIA.values()] == pytest.approx(whole)
 
 
