@@ -62,8 +62,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             or "none".
         bias_init: "frequency" or "zero", see `Plan`.
         epochs: Passes over the training rows, at most.
-        early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it first trains
-            on four fifths of the rows, by the others finds the best epoch, and then trains on all rows for as long.
+        early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it trains on
+            four fifths of the rows, finds the best epoch by the others, and then trains on all rows for as long.
             Methods that do not overfit skip this.
         batch_size: Rows per step.
         lr: Learning rate of Adam.

@@ -11,8 +11,15 @@ import torch
 
 from onepos.methods import crossfit
 from onepos.methods.base import Shared, Watch
-from onepos.methods.crossfit import CrossFitSettings, _frequency, _mix, _standardize, _vote, cross_fit
-from onepos.methods.crossfit import held_out_probabilities
+from onepos.methods.crossfit import (
+    CrossFitSettings,
+    _frequency,
+    _mix,
+    _standardize,
+    _vote,
+    cross_fit,
+    held_out_probabilities,
+)
 from onepos.methods.fold_models import (
     NetworkSettings,
     TreeSettings,

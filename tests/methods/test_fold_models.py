@@ -1,4 +1,4 @@
-"""Models of the folds: a stack of networks against networks trained one by one, trees by a loop, no row judges itself."""
+"""Models of the folds: a stack of networks against one by one, trees by a loop, and no row judges itself."""
 
 import itertools
 import math

@@ -57,8 +57,8 @@ class TreeSettings:
     Attributes:
         n_trees: Trees per fold.
         min_rows: Rows in a leaf, at least.
-        most_entries: Rows of a tree times labels, at most; a tree of more rows is grown on a sample of them, since every
-            node holds a number per label.
+        most_entries: Rows of a tree times labels, at most; a tree of more rows is grown on a sample of them, since
+            every node holds a number per label.
         most_labels: With more labels no trees are grown.
     """
 

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 # A mean score is shifted by at most so much, in so many steps, to within this share of its odds.
 _FARTHEST, _SHIFT_STEPS, _SHIFT_ERROR = 30.0, 60, 1e-4
 
@@ -27,8 +26,8 @@ class LinearHead(nn.Linear):
 def shift_to(prior: Tensor, logits: Tensor, start: Tensor | None = None) -> Tensor:
     """By how much to shift each label's logits (n, c) for a mean score of π (c,); 0 where π is unknown.
 
-    Newton's steps on the log-odds of the mean, which rise with the shift; where a step leaves what is left of the range,
-    the middle is taken.
+    Newton's steps on the log-odds of the mean, which rise with the shift; where a step leaves what is left of the
+    range, the middle is taken.
 
     Args:
         prior: π, (c,); NaN where unknown.

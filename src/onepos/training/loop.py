@@ -385,9 +385,7 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, lr=plan.lr, fused=True)
 
 
-def _run_epoch(
-    runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor, watch: Watch
-) -> float:
+def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor, watch: Watch) -> float:
     """One pass over the rows in random order, or as far as the time allows; the mean loss of those that were read."""
     learner, plan = task.learner, task.plan
     method = learner.method
@@ -480,9 +478,7 @@ def _pass(
     return result.float() if result.dtype == torch.bfloat16 else result
 
 
-def make_view(
-    task: Task, labels: Tensor, precision: Precision = nullcontext, watch: Watch | None = None
-) -> TrainView:
+def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext, watch: Watch | None = None) -> TrainView:
     """What the method may see of the whole training set; passes are made in `precision`."""
     learner, samples, validation = task.learner, task.samples, task.validation
     return TrainView(

@@ -9,8 +9,8 @@ regression
     L = −(1/n) Σ_ij l̃_ij log s_ij,   s_i = softmax(h_i)
 
 on mixtures of two rows and of their targets, x = λx_a + (1 − λ)x_b with λ uniform, and with dropout before its last
-layer. The more labels a row has, the more chance there is in which of them was drawn, and the less the drawn one counts:
-with one label per row (κ = 1) there is no chance at all and the target is the label itself.
+layer. The more labels a row has, the more chance there is in which of them was drawn, and the less the drawn one
+counts: with one label per row (κ = 1) there is no chance at all and the target is the label itself.
 
 s_ij is the probability that label j is the observed one of row i. The probability that it is present has the logit
 
@@ -33,7 +33,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from onepos.methods.base import Batch, Method, StackRules, TrainView
@@ -66,7 +65,6 @@ class CRISPPlus(Method):
 
     stacking = StackRules(possible=False)  # rows are mixed at random, a new mixture in every step
     stops_early = False  # targets without most of the noise, mixtures and dropout leave nothing to overfit
-    dropout: float = 0.0
     head: ObservedLabelHead
     target: Tensor  # l̃, (n, c)
     shift_rows: Tensor  # positions of the rows from which the shifts are fitted, (w,)
@@ -114,15 +112,14 @@ class CRISPPlus(Method):
         self.register_buffer("shift_rows", shift_rows, persistent=False)
         self.mixes_rows = bool(self.mix) and train.is_tabular
         has_layers = next(train.backbone.parameters(), None) is not None
-        self.dropout = _DROPOUT if train.is_tabular and has_layers else 0.0
+        self.drops_features = _DROPOUT if train.is_tabular and has_layers else 0.0
         frequency = (observed.sum(0) + 0.5) / (observed.sum() + 0.5 * train.n_labels)
         self.head.start_at(frequency.log(), 0.0)
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Cross-entropy of the targets, a sum over the labels and a mean over the rows."""
-        kept = F.dropout(features[0], self.dropout)
         target = batch.mix(self.target[batch.index])
-        return -(self.head.log_observed(kept) * target).sum(1).mean()
+        return -(self.head.log_observed(features[0]) * target).sum(1).mean()
 
     @torch.no_grad()
     def end_epoch(self, train: TrainView) -> None:
@@ -143,7 +140,9 @@ class CRISPPlus(Method):
     def _check(self) -> None:
         is_share = isinstance(self.alpha, Real) and 0 <= float(self.alpha) <= 1
         if self.alpha != "auto" and not is_share:
-            raise ValueError(f"alpha must lie between 0 and 1, or be 'auto'; got {self.alpha!r}. The default is 'auto'.")
+            raise ValueError(
+                f"alpha must lie between 0 and 1, or be 'auto'; got {self.alpha!r}. The default is 'auto'."
+            )
         if self.cardinality is not None and not (isinstance(self.cardinality, Real) and self.cardinality >= 1):
             raise ValueError(
                 "cardinality, the mean number of labels per row, must be a number of at least 1; got "
