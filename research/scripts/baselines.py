@@ -72,7 +72,7 @@ def read(name: str, seed: int) -> tuple[Any, ...]:
     if name.startswith("linear-"):
         return linear_rows(int(name.removeprefix("linear-")), seed)
     data = load_dataset(name)
-    if "test" in data.splits and name in ("digit-scenes", "voc2012-features"):
+    if "test" in (data.splits or {}) and name in ("digit-scenes", "voc2012-features"):
         parts = [np.asarray(data.splits[part]) for part in ("train", "test")]
     else:
         split = train_val_test_split(data.Y, seed)

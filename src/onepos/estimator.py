@@ -24,10 +24,10 @@ from onepos.methods.base import Method, Watch
 from onepos.metrics import average_precision
 from onepos.priors import check_top_k, decide, decide_top, read_rule
 from onepos.training.backbones import make_backbone, n_outputs
-from onepos.training.loop import History, find_length, run_in_steps, train
+from onepos.training.loop import History, Trained, find_length, run_in_steps, train
 from onepos.training.outcome import read_curve, training_logits
 from onepos.training.plan import Plan
-from onepos.training.runtime import choose_device, place, widen
+from onepos.training.runtime import choose_device, count_weights, fitting_threads, place, widen
 from onepos.training.samples import SCALES, Samples, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task
 from onepos.validation import Indicator, check_choice, check_finite, check_whole
@@ -188,14 +188,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         watch = make_watch(*pace)
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
         task = self._make_task(X, y, validation, method, self._plan(), **options)
-        search: list[float] = []
-        if task.validation is None and self.early_stopping and method.stops_early:
-            found = find_length(task, checkpoint=checkpoint, watch=watch.part(0.4))
-            if found is not None:
-                task = replace(task, plan=replace(task.plan, epochs=found.best_epoch + 1))
-                search = found.validation
-        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch)
-        trained.history.search = search
+        with fitting_threads(task.step_size, choose_device(task.plan.device)):
+            trained = self._train(task, checkpoint, on_epoch, watch)
         self._check_trained(task.samples)
         logits = training_logits(task, trained)
         self.class_prior_, self.class_prior_interval_ = method.final_prior(logits, task.observed)
@@ -204,6 +198,24 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         method.forget_training()
         self.history_, self.method_, self.network_ = trained.history, method.cpu(), self._settle(trained.network)
         return self
+
+    def _train(
+        self,
+        task: Task,
+        checkpoint: str | os.PathLike[str] | None,
+        on_epoch: Callable[[int, History], None] | None,
+        watch: Watch,
+    ) -> Trained:
+        """Train the task's learner, for as many epochs as a search finds best where one is made."""
+        search: list[float] = []
+        if task.validation is None and self.early_stopping and task.learner.method.stops_early:
+            found = find_length(task, checkpoint=checkpoint, watch=watch.part(0.4))
+            if found is not None:
+                task = replace(task, plan=replace(task.plan, epochs=found.best_epoch + 1))
+                search = found.validation
+        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch)
+        trained.history.search = search
+        return trained
 
     def decision_function(self, X: Any) -> FloatArray:
         """Logits, (n, c)."""
@@ -394,9 +406,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         dtype = place(self.network_, device)
         logits = np.empty((rows.shape[0], len(self.classes_)))
         step = max(1, min(_STEP_ROWS, _STEP_NUMBERS // max(rows.shape[1], logits.shape[1])))
-        for start in range(0, len(logits), step):
-            part = as_samples(rows[start : start + step], self.scaling_, dtype).to(device)
-            logits[start : start + step] = run_in_steps(self.network_, part, device).cpu()
+        with fitting_threads(min(step, len(logits)) * count_weights(self.network_), device):
+            for start in range(0, len(logits), step):
+                part = as_samples(rows[start : start + step], self.scaling_, dtype).to(device)
+                logits[start : start + step] = run_in_steps(self.network_, part, device).cpu()
         return logits
 
     def _settle(self, network: nn.Module) -> nn.Module:

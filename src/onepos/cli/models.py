@@ -43,14 +43,11 @@ def demo(
     as_json: options.Json = False,
 ) -> None:
     """Train CRISP, CRISP+, a lower and an upper reference on generated images of digits; write a report page."""
-    import torch
-
     from onepos.bench.demo import run_demo
     from onepos.files import write_atomically
     from onepos.report.fit_page import demo_priors_table, metrics_table, render_demo
 
     check_folder(out)
-    torch.set_num_threads(1)  # at this size a second thread costs more than it saves
     with progress(quiet) as advance:
         result = run_demo(seed, progress=advance)
     write_atomically(out, render_demo(result))

@@ -43,7 +43,7 @@ class NetworkSettings:
     dropout: float = 0.5
     batch_size: int = 128
     many_rows: int = 20_000
-    choose_rows: int = 8192
+    choose_rows: int = 4096
     patient_epochs: int = 3
     patient_steps: int = 30
     most_epochs: int = 60

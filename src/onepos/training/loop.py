@@ -42,7 +42,7 @@ from onepos.training.runtime import (
     open_runtime,
     seeded,
 )
-from onepos.training.samples import Samples
+from onepos.training.samples import DenseRows, Samples, SparseRows
 from onepos.training.selection import choose_epoch, measured_by
 from onepos.training.task import Learner, Task, Validation
 from onepos.validation import check_choice
@@ -183,7 +183,7 @@ def find_length(
     The task itself is not touched. None where too few rows have a label to hold some out, and for images that are
     trained end to end, whose parts can not be held apart.
     """
-    if "views" in task.samples.offers:
+    if not isinstance(task.samples, DenseRows | SparseRows):
         return None
     labelled = np.flatnonzero(task.observed.any(1))
     n_held_out = int(len(labelled) * HELD_OUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from onepos.methods.base import Batch, Memory, Method, Mixing, Shared
 from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.plan import Plan
-from onepos.training.runtime import NETWORK_STREAM, seeded
+from onepos.training.runtime import NETWORK_STREAM, count_weights, seeded
 from onepos.training.samples import Samples
 
 Indicator = npt.NDArray[np.uint8]
@@ -119,6 +120,14 @@ class Task:
                 f"samples and labels must have as many rows; got {len(self.samples)} and {len(self.observed)}. "
                 "Pass the labels of the same rows."
             )
+
+    @property
+    def step_size(self) -> float:
+        """Multiply-adds of one pass of a batch through backbone and head; infinite for images."""
+        if "views" in self.samples.offers:
+            return math.inf
+        n_labels: int = self.observed.shape[1]
+        return self.plan.batch_size * (count_weights(self.learner.backbone) + self.n_features * n_labels)
 
 
 def make_task(
