@@ -11,6 +11,9 @@ from torch import Tensor, nn
 # A mean score is shifted by at most so much, in so many steps, to within this share of its odds.
 _FARTHEST, _SHIFT_STEPS, _SHIFT_ERROR = 30.0, 60, 1e-4
 
+# Least mean score that is aimed at; the largest is as far from 1.
+_LEAST_MEAN = 1e-6
+
 
 class LinearHead(nn.Linear):
     """One logit per label, linear in the features."""
@@ -34,7 +37,7 @@ def shift_to(prior: Tensor, logits: Tensor, start: Tensor | None = None) -> Tens
         logits: (n, c).
         start: Where to begin, (c,): a shift that was right before.
     """
-    wanted = torch.logit(prior.clamp(0.5 / (len(logits) + 1), 1 - 0.5 / (len(logits) + 1)))
+    wanted = torch.logit(prior.clamp(_LEAST_MEAN, 1 - _LEAST_MEAN))
     low, high = torch.full_like(wanted, -_FARTHEST), torch.full_like(wanted, _FARTHEST)
     shift = torch.zeros_like(wanted) if start is None else start
     for _ in range(_SHIFT_STEPS):

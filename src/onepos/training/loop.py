@@ -146,11 +146,11 @@ def train(
     labels = torch.tensor(task.observed, device=device)
     watch = watch or Watch()
     whose = identity(task, labels) if checkpoint else ""
-    if checkpoint:
-        task.shared.disk = CheckpointParts(checkpoint, whose, device)
+    task.shared.disk = CheckpointParts(checkpoint, whose, device) if checkpoint else None
     view = make_view(task, labels, runtime.autocast, watch.part(_PREPARING))
     with seeded(plan.seed, HEAD_STREAM, device), fitting_threads(task.step_size * len(labels) / _SMALL_SET, device):
         prepare(learner.to(device), view, plan)
+    task.shared.disk = None  # another training may share the rest
     optimizer = _optimizer(learner, plan)
     keeper = _Keeper(learner, optimizer, checkpoint, whose)
     history = keeper.resume(device)
