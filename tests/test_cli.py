@@ -61,7 +61,7 @@ class TestFitPredictEvaluate:
             share, lower, upper = map(float, listed[label][1:])
             assert lower <= share <= upper
         assert "kept epoch 4 of 4, the last one; with --validation DATA the best epoch is kept" in out
-        assert "The model folder also holds the 300 training rows (in half precision)" in out
+        assert "training rows" not in out, "the model folder holds none of them"
         assert "\nmodel: model\n" in out
         assert out.endswith("\nnext: onepos predict model NEW_ROWS.csv\n")
         code, out, _ = run("predict", "model", "new.csv")
@@ -567,15 +567,16 @@ class TestPredictions:
         X = pd.read_csv(table / "new.csv")
         probability = model.predict_proba(X)
         for options, expected in (
-            ((), probability > 0.5),
+            ((), model.predict(X)),
+            (("--threshold", "0.999"), probability > 0.999),
             (("--threshold", "0.1"), probability > 0.1),
             (("--top-k", "3"), probability >= np.sort(probability, axis=1)[:, [-3]]),
         ):
             code, out, _ = run("predict", "onepos-model", "new.csv", *options, "--out", "p.json")
             assert code == 0
             assert [len(row["predicted"]) for row in self.read(table / "p.json")] == expected.sum(1).tolist()
-            assert ("Most rows got no label" in out) == (options == ())
-        assert "With --threshold prior each label is predicted" in run("predict", "onepos-model", "new.csv")[1]
+            assert ("Most rows got no label" in out) == ("0.999" in options)
+            assert ("With --threshold prior each label is predicted" in out) == ("0.999" in options)
 
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
@@ -716,9 +717,12 @@ class TestPriors:
     def short(self, monkeypatch):
         """Models of the cross-fit that are quick to train."""
         from onepos.methods import crossfit
+        from onepos.methods.fold_models import NetworkSettings, TreeSettings
 
         short = crossfit.CrossFitSettings(
-            hidden=16, linear_rates=(0.05,), layered_rates=(0.02,), most_epochs=12, most_steps=12
+            linear=NetworkSettings(0, ((0.05, 0.0),), most_epochs=12, most_steps=12),
+            layered=NetworkSettings(16, ((0.02, 0.0),), most_epochs=12, most_steps=12),
+            trees=TreeSettings(n_trees=5),
         )
         monkeypatch.setattr(crossfit, "DEFAULTS", short)
 
@@ -861,7 +865,7 @@ class TestWrongInput:
             ),
             (
                 ["fit", "single.csv", "--label", "tag", "--scale", "min"],
-                "scale must be 'standard' or 'none'; got 'min'",
+                "scale must be 'clipped' or 'standard' or 'none'; got 'min'",
             ),
             (
                 ["fit", "single.csv", "--label", "tag", "--device", "gpu"],
@@ -960,6 +964,8 @@ def test_the_defaults_in_the_help_are_those_of_the_library():
     for name, option in get_type_hints(TrainOptions, include_extras=True).items():
         default = library[name].default
         told = re.search(r"\[default: (.*?)\]", option.__metadata__[0].help)[1]
+        if isinstance(default, bool):
+            default = name.replace("_", "-") if default else f"no-{name.replace('_', '-')}"
         assert told == (",".join(map(str, default)) if isinstance(default, tuple) else str(default)), name
 
 

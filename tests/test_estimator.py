@@ -1,6 +1,7 @@
 """SinglePositiveClassifier: what goes in, what comes out, what is refused."""
 
 import pickle
+import time
 import warnings
 
 import numpy as np
@@ -17,7 +18,9 @@ from sklearn.preprocessing import MinMaxScaler
 from torch import nn
 
 from onepos import CRISP, CRISPPlus, SinglePositiveClassifier
+from onepos.methods import AN, METHODS, make_method
 from onepos.metrics import average_precision, evaluate
+from onepos.training.task import needs
 
 
 def classifier(method="crisp", **parameters):
@@ -94,7 +97,7 @@ def test_sparse_and_frames_of_features(toy):
     np.testing.assert_allclose(named.predict_proba(frame), dense.predict_proba(X), rtol=1e-6)
 
 
-@pytest.mark.parametrize(("scale", "changes"), [("standard", False), ("none", True)])
+@pytest.mark.parametrize(("scale", "changes"), [("clipped", False), ("standard", False), ("none", True)])
 def test_standardisation(toy, scale, changes):
     X, _, observed = toy
     first = classifier("an", scale=scale).fit(X, observed).predict_proba(X)
@@ -369,7 +372,7 @@ class TestBadInput:
             ({"method": "cirsp"}, "unknown method 'cirsp'; did you mean 'crisp'?"),
             ({"method": "zzzz"}, "unknown method 'zzzz'; choose from full, an"),
             ({"network": "mpl"}, "unknown network 'mpl'; did you mean 'mlp'?"),
-            ({"scale": "minmax"}, "scale must be 'standard' or 'none'; got 'minmax'"),
+            ({"scale": "minmax"}, "scale must be 'clipped' or 'standard' or 'none'; got 'minmax'"),
             ({"positives": "many"}, "positives must be 'single' or 'any'; got 'many'"),
             ({"bias_init": "prior"}, "bias_init must be 'frequency' or 'zero'; got 'prior'"),
             ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
@@ -408,9 +411,167 @@ def test_every_random_number_follows_from_random_state(toy, short_cross_fit):
 
 def test_a_fitted_model_keeps_no_targets_of_its_rows(toy, short_cross_fit):
     X, _, observed = toy
-    method = CRISPPlus(cardinality=1.8, ensemble_weight=0.0)
+    method = CRISPPlus(cardinality=1.8)
     fitted = SinglePositiveClassifier(method, epochs=1, random_state=0).fit(X, observed)
     held = [*fitted.method_.buffers(), *fitted.network_.buffers(), *fitted.network_.parameters()]
     assert not any(len(X) in tensor.shape for tensor in held)
     twin = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(twin.predict_proba(X), fitted.predict_proba(X))
+
+
+class TestEarlyStopping:
+    """Without validation rows `fit` looks for the number of epochs by itself."""
+
+    @pytest.fixture(scope="class")
+    def noisy(self):
+        """150 rows of 40 features, of which three tell something of the label: whoever trains on learns the rest."""
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(150, 40))
+        return X, (X[:, :3] + rng.normal(size=(150, 3))).argmax(1)
+
+    def fit(self, data, method="an", fit=None, **parameters):
+        return classifier(method, **({"epochs": 30, "lr": 0.01} | parameters)).fit(*data, **(fit or {}))
+
+    def test_a_method_that_overfits_gets_fewer_epochs(self, noisy):
+        model = self.fit(noisy)
+        search = model.history_.search
+        assert len(search) == 30
+        assert len(model.history_.loss) == np.argmax(search) + 1 < 20
+        assert model.history_.best_epoch == np.argmax(search)
+        assert model.epochs == 30, "fit leaves parameters as they are"
+
+    def test_the_model_is_that_of_a_training_on_all_rows_that_ends_there(self, noisy):
+        """With the schedules of the whole plan: nothing but the end is different."""
+        snapshots = []
+
+        class Watched(AN):
+            def end_epoch(self, train):
+                snapshots.append((train.n_epochs, train.n_samples, self.head.weight.detach().clone()))
+
+        self.fit(noisy, Watched(), early_stopping=False)
+        whole, snapshots[:] = list(snapshots), []
+        model = self.fit(noisy, Watched())
+        n_epochs = len(model.history_.loss)
+        searched, trained = snapshots[:30], snapshots[30:]
+        assert {(n, rows) for n, rows, _ in searched} == {(30, 120)}
+        assert {(n, rows) for n, rows, _ in trained} == {(30, 150)}
+        assert len(trained) == n_epochs
+        assert torch.equal(trained[-1][2], whole[n_epochs - 1][2])
+
+    def test_validation_rows_choose_in_its_place(self, noisy):
+        X, y = noisy
+        model = self.fit((X[:100], y[:100]), fit={"validation": (X[100:], y[100:])})
+        assert model.history_.search == []
+        assert len(model.history_.loss) == 30
+
+    @pytest.mark.parametrize("method", ["an", "crisp-plus"])
+    def test_not_where_it_is_not_wanted(self, noisy, method, short_cross_fit):
+        """Switched off, or not of use to the method."""
+        model = self.fit(noisy, method, epochs=3, early_stopping=method == "crisp-plus")
+        assert model.history_.search == []
+        assert len(model.history_.loss) == 3
+
+    @pytest.mark.parametrize(("n_rows", "searched"), [(49, False), (50, True)])
+    def test_few_rows_are_all_trained_on(self, noisy, n_rows, searched):
+        """Of fewer than fifty a fifth is too few to choose by."""
+        X, y = noisy
+        model = self.fit((X[:n_rows], y[:n_rows]), epochs=3)
+        assert (len(model.history_.search) == 3) == searched
+        assert searched or len(model.history_.loss) == 3
+
+    def test_rows_without_a_label_are_not_held_out(self, noisy):
+        X, y = noisy
+        labels = np.where(np.arange(150) < 49, y.astype(float), np.nan)
+        model = self.fit((X, labels), epochs=3, positives="any")
+        assert model.history_.search == []
+
+    @pytest.mark.parametrize("method", [name for name in METHODS if not needs(make_method(name))])
+    def test_of_every_method(self, method, toy, short_cross_fit):
+        """Schedules and warm-ups are not cut short by the end that was found."""
+        X, _, observed = toy
+        method = make_method(method)
+        if "cardinality" in method.privileged:
+            method.set_params(cardinality=1.9)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = self.fit((X, observed), method, epochs=6)
+        assert np.isfinite(model.predict_proba(X)).all()
+        assert len(model.history_.search) == (6 if method.stops_early else 0)
+
+    def test_it_is_told(self, noisy):
+        told = []
+        self.fit(noisy, epochs=4, fit={"on_progress": lambda *report: told.append(report)})
+        assert told == [("choosing the number of epochs", epoch, 4) for epoch in (1, 2, 3, 4)]
+
+    def test_a_fit_that_was_stopped_goes_on(self, noisy, tmp_path):
+        """In the search, and in the training."""
+        straight = self.fit(noisy)
+        for n_reports in (5, 31):
+            file, told = tmp_path / f"{n_reports}", []
+
+            def stop(*_, told=told, n_reports=n_reports):
+                told.append(1)
+                if len(told) == n_reports:
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                self.fit(noisy, fit={"checkpoint": file, "on_progress": stop, "on_epoch": stop})
+            resumed = self.fit(noisy, fit={"checkpoint": file})
+            assert resumed.history_.search == straight.history_.search
+            np.testing.assert_array_equal(resumed.predict_proba(noisy[0]), straight.predict_proba(noisy[0]))
+
+
+class TestTimeLimit:
+    """Limits are of seconds, and what is asserted of minutes: no test needs a machine of its own."""
+
+    @pytest.fixture(scope="class")
+    def many(self):
+        """Enough rows, features and labels for minutes of preparation."""
+        rng = np.random.default_rng(0)
+        return rng.normal(size=(6000, 100)), rng.integers(0, 60, 6000)
+
+    @pytest.mark.parametrize("method", ["an", "crisp-plus", "crisp"])
+    def test_a_fit_that_would_take_hours_ends(self, method, many):
+        X, y = many
+        began = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            model = classifier(method, epochs=10**5).fit(X, y, time_limit=2)
+        assert time.monotonic() - began < 90
+        assert 1 <= len(model.history_.loss) < 10**5
+        probability = model.predict_proba(X[:50])
+        assert ((probability > 0) & (probability < 1)).all()
+
+    def test_no_time_at_all_still_gives_a_model(self, toy):
+        X, _, observed = toy
+        for method in ("an", "crisp-plus"):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                model = classifier(method, epochs=10**5).fit(X, observed, time_limit=1e-9)
+            assert len(model.history_.loss) == 1
+            assert np.isfinite(model.predict_proba(X)).all()
+
+    def test_a_limit_that_is_not_reached_changes_nothing(self, toy, short_cross_fit):
+        X, _, observed = toy
+        for method in ("an", "crisp-plus"):
+            limited, free = (classifier(method).fit(X, observed, time_limit=t).predict_proba(X) for t in (3600, None))
+            np.testing.assert_array_equal(limited, free)
+
+    def test_a_fit_that_ran_out_of_time_goes_on(self, toy, tmp_path):
+        X, _, observed = toy
+        for _ in range(3):
+            model = classifier("an", epochs=10**5).fit(X, observed, time_limit=0.5, checkpoint=tmp_path / "c")
+            assert np.isfinite(model.predict_proba(X)).all()
+
+    @pytest.mark.parametrize("limit", [0, -1, "1h", float("nan")])
+    def test_wrong_limits(self, limit, toy):
+        with pytest.raises(ValueError, match=r"time_limit must be a number of seconds above 0; got .* Leave it out"):
+            classifier("an").fit(toy[0], toy[2], time_limit=limit)
+
+    def test_progress_of_the_preparation_is_told(self, toy, short_cross_fit):
+        told = []
+        X, _, observed = toy
+        classifier("crisp-plus").fit(X, observed, on_progress=lambda *report: told.append(report))
+        names = list(dict.fromkeys(what for what, _, _ in told))
+        assert names == [f"preparing, {part}" for part in ("linear models", "layered models", "trees", "neighbours")]
+        assert all(0 <= done <= total for _, done, total in told)

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -65,8 +64,8 @@ def test_unknown_prior_survives(toy, tmp_path):
     assert np.isnan(SinglePositiveClassifier.load(tmp_path).class_prior_[1])
 
 
-class TestEnsemble:
-    """The folder holds whatever network the method handed over."""
+class TestCRISPPlus:
+    """A plain network, and nothing of the rows."""
 
     @pytest.fixture
     def fitted(self, toy, short_cross_fit):
@@ -76,34 +75,53 @@ class TestEnsemble:
     def test_round_trip(self, fitted, toy, tmp_path):
         fitted.save(tmp_path)
         twin = SinglePositiveClassifier.load(tmp_path)
+        assert fitted.method_.head.shift.abs().min() > 0
         np.testing.assert_array_equal(twin.decision_function(toy[0]), fitted.decision_function(toy[0]))
         clone = copy.deepcopy(fitted)
         np.testing.assert_array_equal(clone.decision_function(toy[0]), fitted.decision_function(toy[0]))
 
-    def test_without_weight_no_row_is_kept(self, toy, tmp_path, short_cross_fit):
-        X, _, observed = toy
-        SinglePositiveClassifier(CRISPPlus(cardinality=1.5, ensemble_weight=0.0), epochs=1).fit(X, observed).save(
-            tmp_path
-        )
-        with safe_open(tmp_path / "model.safetensors", "pt") as tensors:
-            shapes = {tuple(tensors.get_tensor(name).shape) for name in tensors.keys()}  # noqa: SIM118
-        assert not any(len(X) in shape for shape in shapes)
-
-    @pytest.mark.parametrize("change", ["label", "features", "missing"])
-    def test_tensors_that_do_not_fit_are_refused(self, change, fitted, tmp_path):
+    def test_no_row_is_kept(self, fitted, toy, tmp_path):
         fitted.save(tmp_path)
         tensors = load_file(tmp_path / "model.safetensors")
-        if change == "label":
-            tensors["network.ensemble.label"] += 100
-        elif change == "features":
-            tensors["network.ensemble.features"] = tensors["network.ensemble.features"][:, :-1].contiguous()
-        else:
-            del tensors["network.ensemble.share"]
+        held = {name: tensor.shape for name, tensor in tensors.items() if not name.startswith("decisions.")}
+        assert not any(len(toy[0]) in shape for shape in held.values())
+        assert sorted(name for name in tensors if name.startswith("network.")) == [
+            "network.0.0.bias",
+            "network.0.0.weight",
+            "network.1.linear.bias",
+            "network.1.linear.weight",
+            "network.1.shift",
+        ]
+
+
+class TestScaling:
+    """How the rows are scaled is part of the model."""
+
+    @pytest.mark.parametrize(("scale", "limit"), [("clipped", 5.0), ("standard", np.inf)])
+    def test_kept_with_its_limit(self, toy, tmp_path, scale, limit):
+        X, _, observed = toy
+        model = SinglePositiveClassifier("an", epochs=1, scale=scale, random_state=0).fit(X, observed)
+        model.save(tmp_path)
+        twin = SinglePositiveClassifier.load(tmp_path)
+        assert twin.scaling_.limit == limit
+        np.testing.assert_array_equal(twin.scaling_.mean, model.scaling_.mean)
+        np.testing.assert_array_equal(twin.scaling_.scale, model.scaling_.scale)
+        far = 1e6 * X
+        np.testing.assert_array_equal(twin.predict_proba(far), model.predict_proba(far))
+        same = np.array_equal(model.decision_function(far), model.decision_function(100 * far))
+        assert same == (scale == "clipped"), "what lies beyond the limit does not count"
+
+    @pytest.mark.parametrize("missing", ["mean", "scale", "limit"])
+    def test_a_part_of_it_is_refused(self, toy, tmp_path, missing):
+        """Rows would be taken as they are, and every prediction be wrong."""
+        SinglePositiveClassifier("an", epochs=1).fit(toy[0], toy[2]).save(tmp_path)
+        tensors = load_file(tmp_path / "model.safetensors")
+        del tensors[f"scaling.{missing}"]
         save_file(tensors, tmp_path / "model.safetensors")
         facts = json.loads((tmp_path / "model.json").read_text())
         facts["sha256"] = hashlib.sha256((tmp_path / "model.safetensors").read_bytes()).hexdigest()
         (tmp_path / "model.json").write_text(json.dumps(facts))
-        with pytest.raises(ValueError, match=r"its parts do not fit together .*the ensemble must"):
+        with pytest.raises(ValueError, match=rf"its parts do not fit together .*scaling\.{missing}"):
             SinglePositiveClassifier.load(tmp_path)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from onepos.methods.likelihoods import fit_scale, propensity_likelihood
 from scipy.optimize import root
 
 from onepos.criteria import log_probability
-from onepos.methods.likelihoods import fit_scale, propensity_likelihood
 from onepos.metrics import evaluate
 from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive

@@ -62,8 +62,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             or "none".
         bias_init: "frequency" or "zero", see `Plan`.
         epochs: Passes over the training rows, at most.
-        early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it first trains
-            on four fifths of the rows, by the others finds the best epoch, and then trains on all rows for as long.
+        early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it trains on
+            four fifths of the rows, finds the best epoch by the others, and then trains on all rows for as long.
             Methods that do not overfit skip this.
         batch_size: Rows per step.
         lr: Learning rate of Adam.
@@ -188,8 +188,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         watch = make_watch(*pace)
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
         task = self._make_task(X, y, validation, method, self._plan(), **options)
-        with fitting_threads(task.step_size, choose_device(task.plan.device)):
-            trained = self._train(task, checkpoint, on_epoch, watch)
+        trained = self._train(task, checkpoint, on_epoch, watch)
         self._check_trained(task.samples)
         logits = training_logits(task, trained)
         self.class_prior_, self.class_prior_interval_ = method.final_prior(logits, task.observed)
@@ -207,14 +206,13 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         watch: Watch,
     ) -> Trained:
         """Train the task's learner, for as many epochs as a search finds best where one is made."""
-        search: list[float] = []
+        found = None
         if task.validation is None and self.early_stopping and task.learner.method.stops_early:
             found = find_length(task, checkpoint=checkpoint, watch=watch.part(0.4))
-            if found is not None:
-                task = replace(task, plan=replace(task.plan, epochs=found.best_epoch + 1))
-                search = found.validation
-        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch)
-        trained.history.search = search
+        length = None if found is None else found.best_epoch + 1
+        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch, stop_after=length)
+        if found is not None:
+            trained.history.search = found.validation
         return trained
 
     def decision_function(self, X: Any) -> FloatArray:

@@ -201,10 +201,9 @@ def _rebuild(
     model.thresholds_, model.min_labels_ = _read_numbers(facts, "thresholds", c), int(facts["min_labels"])
     model.decision_curve_ = _read_curve({name: tensors.pop(f"{_CURVE}{name}") for name in DecisionCurve._fields}, c)
     model.history_ = History(**facts["history"])
-    mean, scale, limit = (tensors.pop(f"scaling.{name}", None) for name in ("mean", "scale", "limit"))
-    if mean is None or scale is None or limit is None:
-        model.scaling_ = None
-    else:
+    model.scaling_ = None
+    if any(name.startswith("scaling.") for name in tensors):
+        mean, scale, limit = (tensors.pop(f"scaling.{name}") for name in Scaling._fields)
         model.scaling_ = Scaling(mean.numpy(), scale.numpy(), float(limit))
 
     fitted = _make_method(facts["method"], method)

@@ -342,6 +342,7 @@ def test_scores_are_those_of_the_classifier(scenes, study):
         make_method(run.method, **run.parameters),
         network=run.network,
         hidden=run.hidden,
+        scale=run.scaling,
         epochs=run.epochs,
         batch_size=run.batch_size,
         lr=run.lr,

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from torch import nn
 
 from onepos.methods import METHODS
-from onepos.methods.base import Batch, TrainView
+from onepos.methods.base import Batch, Mixing, TrainView
 from onepos.training.loop import train
 from onepos.training.plan import Plan
 from onepos.training.samples import DenseRows
@@ -83,6 +83,7 @@ def without_noise(monkeypatch):
     attend = F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, k, v, dropout_p: attend(q, k, v))
     monkeypatch.setattr(F, "dropout", lambda x, *_: x)
+    monkeypatch.setattr(Mixing, "draw", lambda n_rows, device: Mixing(torch.arange(n_rows), torch.ones(n_rows)))
 
 
 def run(name, X, observed, Y=None, *, epochs=6, seed=0, checkpoint=None, on_epoch=None, device="cpu"):
@@ -308,5 +309,5 @@ class _Permuted:
 
 
 def test_batch_carries_no_true_labels():
-    assert {field for field in Batch.__dataclass_fields__} == {"views", "observed", "index"}
+    assert {field for field in Batch.__dataclass_fields__} == {"views", "observed", "index", "mixing"}
     assert not any("true" in field.lower() or field == "Y" for field in TrainView.__dataclass_fields__)

@@ -11,8 +11,8 @@ from onepos import SinglePositiveClassifier
 from onepos.bench.recipes import find_recipe
 from onepos.methods import CRISP, METHODS, crossfit
 from onepos.methods.base import TrainView
-from onepos.methods.crisp import _shift_to
 from onepos.methods.crossfit import cross_fit
+from onepos.methods.heads import shift_to
 from onepos.methods.losses import assume_negative
 from onepos.priors import estimate_priors
 from onepos.training.loop import train
@@ -134,7 +134,7 @@ def test_smooth_alignment_has_a_slope_everywhere(prepare, loss_of):
 @pytest.mark.parametrize("prior", [[0.7, 0.2, 0.5, 0.05], [0.3, float("nan"), 0.4, 0.1]])
 def test_shift_makes_mean_scores_the_priors(prior, random_case):
     logits, _, _ = random_case(0)
-    shift = _shift_to(torch.tensor(prior, dtype=torch.float64), logits)
+    shift = shift_to(torch.tensor(prior, dtype=torch.float64), logits)
     known = ~np.isnan(prior)
     mean = torch.sigmoid(logits + shift).mean(0).numpy()
     np.testing.assert_allclose(mean[known], np.array(prior)[known], atol=1e-5)

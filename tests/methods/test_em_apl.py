@@ -128,7 +128,8 @@ def test_a_quota_that_is_a_whole_number_is_exact(prepare):
 )
 def test_published_code_finds_nothing_in_a_single_batch(as_published, batch_size, found, toy):
     X, _, observed = toy
-    model = SinglePositiveClassifier(EMAPL(as_published=as_published), epochs=5, batch_size=batch_size, random_state=0)
+    options = {"epochs": 5, "early_stopping": False, "batch_size": batch_size, "random_state": 0}
+    model = SinglePositiveClassifier(EMAPL(as_published=as_published), **options)
     assert bool(model.fit(X, observed).method_.pseudo.isfinite().any()) == found
 
 

@@ -14,6 +14,7 @@ from onepos.methods.heads import (
     LabelAttentionHead,
     LabelGaussianHead,
     LinearHead,
+    shift_to,
     sine_code,
 )
 
@@ -233,3 +234,71 @@ def test_codes_per_label_are_moved_by_the_noise(maps):
 def test_number_of_channels_must_fit():
     with pytest.raises(ValueError, match="the maps must have a number of channels that 4 divides; they have 6"):
         LabelAttentionHead(6, 3)
+
+
+class TestShiftTo:
+    """The mean score of each label becomes its prior."""
+
+    @staticmethod
+    def check(prior, logits, start=None, rtol=1e-3):
+        prior = torch.as_tensor(prior, dtype=logits.dtype)
+        shift = shift_to(prior, logits, start)
+        assert shift.shape == prior.shape
+        assert shift.dtype == logits.dtype
+        for j in range(len(prior)):
+            mean = np.mean([1 / (1 + math.exp(-(g + shift[j].item()))) for g in logits[:, j].tolist()])
+            assert abs(mean - prior[j].item()) < rtol * min(prior[j].item(), 1 - prior[j].item()), (mean, prior[j])
+        return shift
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @pytest.mark.parametrize("prior", [1e-5, 1e-3, 0.2, 0.5, 0.99, 0.999])
+    @pytest.mark.parametrize("spread", [0.1, 1.0, 6.0])
+    def test_rare_and_common_labels(self, prior, spread, dtype):
+        logits = spread * torch.randn(300, 2, dtype=dtype, generator=torch.Generator().manual_seed(0))
+        self.check([prior, 0.3], logits)
+
+    @pytest.mark.parametrize("level", [-15.0, 0.0, 15.0])
+    def test_constant_logits(self, level):
+        shift = self.check([0.3, 1e-5], torch.full((50, 2), level))
+        assert shift[0].item() == pytest.approx(math.log(0.3 / 0.7) - level, abs=1e-3)
+
+    def test_no_shift_is_larger_than_thirty(self):
+        assert shift_to(torch.tensor([0.5, 0.5]), torch.tensor([[100.0, -100.0]])).abs().tolist() == [30, 30]
+
+    def test_two_steps_of_sure_scores(self):
+        """Where the mean hardly changes with the shift, Newton's step leaves the range."""
+        logits = torch.cat([torch.full((70, 1), -14.0), torch.full((30, 1), 14.0)])
+        self.check([0.3], logits)
+        self.check([0.65], logits)
+
+    @pytest.mark.parametrize("start", [-100.0, -29.0, 5.0, 29.0, 100.0])
+    def test_from_far_away(self, start):
+        logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        self.check([0.01, 0.5, 0.9], logits, torch.full((3,), start))
+
+    def test_a_start_that_is_right_stays(self):
+        logits, prior = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0.01, 0.5, 0.9])
+        right = self.check(prior, logits)
+        assert torch.equal(shift_to(prior, logits, right), right)
+        mixed = torch.stack([right[0], right[1] + 4, right[2]])  # one of three is not
+        again = self.check(prior, logits, mixed)
+        assert torch.equal(again[[0, 2]], right[[0, 2]])
+
+    def test_an_unknown_prior_shifts_nothing(self):
+        logits = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+        for start in (None, torch.tensor([1.0, 2.0, 3.0])):
+            shift = shift_to(torch.tensor([math.nan, 0.2, math.nan]), logits, start)
+            assert shift[[0, 2]].tolist() == [0, 0]
+            self.check([0.2], logits[:, 1:2], shift[1:2])
+
+    @pytest.mark.parametrize("prior", [0.0, 1.0])
+    def test_a_prior_at_the_end_stays_finite(self, prior):
+        mean = torch.sigmoid(torch.randn(50, 1) + shift_to(torch.tensor([prior]), torch.randn(50, 1))).mean()
+        assert abs(mean - prior) < 1e-4
+
+    def test_inputs_are_left_alone(self):
+        logits, prior, start = torch.randn(20, 2), torch.tensor([0.1, math.nan]), torch.ones(2)
+        kept = logits.clone(), prior.clone(), start.clone()
+        shift_to(prior, logits, start)
+        for tensor, before in zip((logits, prior, start), kept, strict=True):
+            assert torch.equal(tensor.nan_to_num(-1), before.nan_to_num(-1))

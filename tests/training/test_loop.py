@@ -1,18 +1,19 @@
 """The loop: what it promises beyond the laws of the contract."""
 
 import copy
+import itertools
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from onepos.bench.stacking import train_many
+from onepos.bench.stacking import can_stack, train_many
 from onepos.methods import AN, CRISP
-from onepos.methods.base import Method, Shared
+from onepos.methods.base import Method, Shared, Watch
 from onepos.methods.losses import assume_negative
 from onepos.metrics import average_precision
-from onepos.training.loop import predict_logits, train
+from onepos.training.loop import find_length, predict_logits, train
 from onepos.training.outcome import predict_rows
 from onepos.training.plan import Plan
 from onepos.training.runtime import Runtime, choose_device, open_runtime, seeded
@@ -366,3 +367,217 @@ def test_bf16_comes_close(toy):
     assert results[1].dtype == torch.float32
     assert not torch.equal(*results)
     torch.testing.assert_close(*results, atol=0.1, rtol=0.1)
+
+
+class Pushed(Method):
+    """One parameter under a constant gradient, which Adam moves by the learning rate in every step."""
+
+    def setup(self, train):
+        self.place = nn.Parameter(torch.zeros(()))
+
+    def loss(self, features, batch):
+        return self.place + 0 * self(features[0]).sum()
+
+    def lr_at(self, progress):
+        return 1 - progress
+
+
+class TestSchedule:
+    def test_it_reaches_every_step(self, toy):
+        """Four batches of fifteen rows in each of three epochs; the factor follows from the rows seen before."""
+        learner, _ = go(Pushed(), toy, plan(epochs=3, batch_size=15))
+        expected = -sum(0.01 * (1 - (epoch + rows / 60) / 3) for epoch in range(3) for rows in (0, 15, 30, 45))
+        assert learner.method.place.item() == pytest.approx(expected, rel=1e-5)
+
+    def test_by_default_there_is_none(self, toy):
+        class Steady(Pushed):
+            lr_at = Method.lr_at
+
+        learner, _ = go(Steady(), toy, plan(epochs=3, batch_size=15))
+        assert learner.method.place.item() == pytest.approx(-0.12, rel=1e-5)
+
+    def test_the_rates_of_the_groups_are_left_as_they_were(self, toy, monkeypatch):
+        from onepos.training import loop
+
+        class Grouped(Pushed):
+            def lr_factor(self, name):
+                return 5.0 if name == "place" else 1.0
+
+        made, make = [], loop._optimizer
+
+        def spy(*arguments):
+            made.append(make(*arguments))
+            return made[-1]
+
+        monkeypatch.setattr(loop, "_optimizer", spy)
+        learner, _ = go(Grouped(), toy, plan(epochs=2, batch_size=60))
+        assert sorted({group["lr"] for group in made[0].param_groups}) == [0.01, 0.05]
+        assert learner.method.place.item() == pytest.approx(-0.05 * (1 + 0.5), rel=1e-5)
+
+    def test_a_training_that_was_stopped_goes_on_with_it(self, toy, tmp_path):
+        straight, _ = go(Pushed(), toy, plan())
+
+        def stop(epoch, _):
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            go(Pushed(), toy, plan(), checkpoint=tmp_path / "c", on_epoch=stop)
+        resumed, _ = go(Pushed(), toy, plan(), checkpoint=tmp_path / "c")
+        assert torch.equal(straight.method.place, resumed.method.place)
+
+    def test_it_is_that_of_the_plan_also_where_the_training_ends_before(self, toy):
+        X, _, observed = toy
+        learner = Learner(nn.Identity(), Pushed())
+        history = train(Task(learner, as_samples(X), observed, 8, plan(batch_size=60)), stop_after=2).history
+        assert len(history.loss) == 2
+        assert learner.method.place.item() == pytest.approx(-0.01 * (1 + 0.8), rel=1e-5)
+
+    def test_such_runs_are_not_stacked(self, toy):
+        X, _, observed = toy
+        samples = as_samples(X)
+
+        class Mixed(AN):
+            mixes_rows = True
+
+        class Dropped(AN):
+            drops_features = 0.5
+
+        for method, possible in ((AN(), True), (Pushed(), False), (Mixed(), False), (Dropped(), False)):
+            assert can_stack(Task(Learner(nn.Identity(), method), samples, observed, 8, plan())) == possible
+
+
+class Mixed(Method):
+    """Notes what it was given."""
+
+    mixes_rows = True
+
+    def setup(self, train):
+        self.noted = []
+
+    def loss(self, features, batch):
+        self.noted.append((features[0].detach().clone(), batch))
+        return assume_negative(self(features[0]), batch.mix(batch.observed))
+
+
+class TestMixtures:
+    def test_rows_and_targets_by_a_loop(self, toy):
+        X, _, observed = toy
+        learner, _ = go(Mixed(), toy, plan(epochs=2, batch_size=25))
+        rows, labels = torch.tensor(X, dtype=torch.float32), torch.tensor(observed).float()
+        assert [len(batch.index) for _, batch in learner.method.noted] == [25, 25, 10] * 2
+        for features, batch in learner.method.noted:
+            assert torch.equal(batch.observed, labels[batch.index]), "labels are as observed"
+            assert torch.equal(batch.views[0], features)
+            assert sorted(batch.mixing.partner.tolist()) == list(range(len(batch.index)))
+            targets = batch.mix(batch.observed)
+            for k, i in enumerate(batch.index.tolist()):
+                share, other = batch.mixing.share[k].item(), int(batch.index[batch.mixing.partner[k]])
+                torch.testing.assert_close(features[k], share * rows[i] + (1 - share) * rows[other])
+                torch.testing.assert_close(targets[k], share * labels[i] + (1 - share) * labels[other])
+
+    def test_every_step_has_its_own(self, toy):
+        learner, _ = go(Mixed(), toy, plan(epochs=2, batch_size=30))
+        shares = [batch.mixing.share for _, batch in learner.method.noted]
+        assert len({tuple(share.tolist()) for share in shares}) == 4
+
+    def test_the_seed_decides(self, toy):
+        first, again, other = (go(Mixed(), toy, plan(seed=seed))[0].method.head.weight for seed in (0, 0, 1))
+        assert torch.equal(first, again)
+        assert not torch.equal(first, other)
+
+    def test_may_be_decided_in_setup(self, toy):
+        class Later(Mixed):
+            mixes_rows = False
+
+            def setup(self, train):
+                super().setup(train)
+                self.mixes_rows = True
+
+        learner, _ = go(Later(), toy, plan(epochs=1))
+        assert all(batch.mixing is not None for _, batch in learner.method.noted)
+
+    def test_rows_are_not_mixed_by_default(self, toy):
+        class Plain(Mixed):
+            mixes_rows = False
+
+        learner, _ = go(Plain(), toy, plan(epochs=1))
+        for features, batch in learner.method.noted:
+            assert batch.mixing is None
+            torch.testing.assert_close(features, torch.tensor(toy[0], dtype=torch.float32)[batch.index])
+
+
+def test_features_are_dropped_in_training_alone(toy):
+    class Dropped(Mixed):
+        mixes_rows, drops_features = False, 0.25
+
+    learner, _ = go(Dropped(), toy, plan(epochs=20, batch_size=60))
+    rows = torch.tensor(toy[0], dtype=torch.float32)
+    shares = []
+    for features, batch in learner.method.noted:
+        kept = features != 0
+        torch.testing.assert_close(features, torch.where(kept, rows[batch.index] / 0.75, 0.0))
+        shares.append(kept.float().mean().item())
+    assert abs(np.mean(shares) - 0.75) < 4 * np.sqrt(0.75 * 0.25 / (20 * 60 * 8))
+    torch.testing.assert_close(predict_logits(learner, as_samples(toy[0])), learner.method(rows).detach())
+
+
+class TestLength:
+    """`find_length`: a training on four fifths of the rows, judged by the others."""
+
+    def test_it_is_a_training_with_validation_rows(self, toy, monkeypatch):
+        from onepos.training import loop
+
+        X, _, observed = toy
+        asked, real = [], loop.train
+        monkeypatch.setattr(loop, "train", lambda task, **options: asked.append(task) or real(task, **options))
+        task = Task(Learner(nn.Identity(), AN()), as_samples(X), observed, 8, plan())
+        history = find_length(task)
+        (probe,) = asked
+        assert (len(probe.samples), len(probe.validation.samples)) == (48, 12)
+        assert not probe.validation.full
+        found = torch.cat([probe.samples.data, probe.validation.samples.data])
+        labels = np.concatenate([probe.observed, probe.validation.Y])
+        place = [int((torch.tensor(X, dtype=torch.float32) == row).all(1).nonzero()) for row in found]
+        assert sorted(place) == list(range(60))
+        np.testing.assert_array_equal(labels, observed[place])
+        assert probe.shared is not task.shared
+        assert len(history.validation) == 5
+        assert history.best_epoch == int(np.argmax(history.validation))
+        assert not hasattr(task.learner.method, "head"), "the task itself is not touched"
+
+    def test_the_held_out_rows_follow_from_the_seed(self, toy):
+        X, _, observed = toy
+        first, again, other = (
+            find_length(Task(Learner(nn.Identity(), AN()), as_samples(X), observed, 8, plan(seed=seed))).validation
+            for seed in (0, 0, 1)
+        )
+        assert first == again != other
+
+    def test_rows_without_a_label_stay_in_the_training(self, toy):
+        X, _, observed = toy
+        few = observed.copy()
+        few[50:] = 0
+        assert find_length(Task(Learner(nn.Identity(), AN()), as_samples(X), few, 8, plan())) is not None
+        few[49:] = 0
+        assert find_length(Task(Learner(nn.Identity(), AN()), as_samples(X), few, 8, plan())) is None
+
+    def test_sparse_rows(self, toy):
+        import scipy.sparse as sp
+
+        X, _, observed = toy
+        X = X * (X > 0)
+        dense, sparse = (
+            find_length(Task(Learner(nn.Identity(), AN()), as_samples(form(X)), observed, 8, plan())).validation
+            for form in (np.asarray, sp.csr_array)
+        )
+        np.testing.assert_allclose(dense, sparse, atol=1e-6)
+
+
+def test_the_time_ends_an_epoch_within(toy, monkeypatch):
+    """The clock ticks at every look: the deadline passes in the second epoch, which is the last."""
+    ticks = itertools.count()
+    monkeypatch.setattr("onepos.methods.base.time.perf_counter", lambda: float(next(ticks)))
+    _, history = go(AN(), toy, plan(epochs=50, batch_size=10), watch=Watch(deadline=14.5))
+    assert 1 <= len(history.loss) < 10
+    assert history.best_epoch == len(history.loss) - 1

@@ -1,11 +1,13 @@
 """Rows by index: dense and sparse give the same batches, scaled alike."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
 
-from onepos.training.samples import as_samples, fit_scaling
+from onepos.training.samples import as_samples, fit_scaling, make_scaling
 
 
 @pytest.fixture
@@ -83,3 +85,67 @@ def test_fingerprint_knows_its_content(matrix):
     assert as_samples(matrix).fingerprint() == as_samples(matrix.copy()).fingerprint()
     assert as_samples(matrix).fingerprint() != as_samples(changed).fingerprint()
     assert as_samples(sp.csr_array(matrix)).fingerprint() != as_samples(sp.csr_array(changed)).fingerprint()
+
+
+def naive_scaling(X, limit):
+    """(x − mean)/deviation cut at ±limit, number by number; a constant column is only centred."""
+    scaled = np.zeros(X.shape)
+    for k, column in enumerate(X.T):
+        mean = sum(column) / len(column)
+        deviation = math.sqrt(sum((x - mean) ** 2 for x in column) / len(column)) or 1.0
+        for i, x in enumerate(column):
+            scaled[i, k] = max(-limit, min(limit, (x - mean) / deviation))
+    return scaled
+
+
+@pytest.mark.parametrize(("scale", "limit"), [("clipped", 5.0), ("standard", np.inf)])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_scaling_by_a_loop(matrix, form, scale, limit):
+    """Dense and sparse alike, with numbers far beyond the limit on both sides, and a column whose zeros are beyond."""
+    X = np.concatenate([np.tile(matrix, (4, 1)), np.zeros((1, 7))])
+    X[3, 0], X[5, 1], X[120] = 1e3, -1e3, 0.0
+    X[:120, 6] = 100.0  # zero in one row: eleven deviations below the mean
+    scaling = make_scaling(form(X), scale)
+    assert scaling.limit == limit
+    rows = as_samples(form(X), scaling, torch.float64).rows(torch.arange(121)).numpy()
+    np.testing.assert_allclose(rows, naive_scaling(X, limit), atol=1e-9)
+    assert (np.abs(rows).max() > 9) == (scale == "standard")
+    assert rows[120, 6] == pytest.approx(-5 if scale == "clipped" else -math.sqrt(120))
+
+
+def test_new_rows_are_cut_too(matrix):
+    scaling = make_scaling(matrix, "clipped")
+    new = np.array([[1e9, -1e9, 1e9, 0.0, 0.0, 0.0, 0.0]])
+    for form in (np.asarray, sp.csr_array):
+        rows = as_samples(form(new), scaling).rows(torch.tensor([0]))
+        assert rows[0, :3].tolist() == [5, -5, 5]
+
+
+def test_scales():
+    assert make_scaling(np.ones((3, 2)), "none") is None
+    with pytest.raises(ValueError, match="scale must be 'clipped' or 'standard' or 'none'; got 'both'"):
+        make_scaling(np.ones((3, 2)), "both")
+
+
+@pytest.mark.parametrize("scale", ["clipped", "none"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("index", [[0], [4], [29, 3, 4, 3, 0], [], list(range(30))])
+def test_taken_rows_are_those_of_the_index(matrix, form, scale, index):
+    """An empty row, the last one, rows twice and in any order, and none."""
+    samples = as_samples(form(matrix), make_scaling(matrix, scale))
+    index = torch.tensor(index, dtype=torch.long)
+    taken = samples.take(index)
+    assert type(taken) is type(samples)
+    assert len(taken) == len(index)
+    assert taken.n_features == 7
+    assert torch.equal(taken.rows(torch.arange(len(index))), samples.rows(index))
+    if len(index):
+        assert taken.fingerprint() == as_samples(form(matrix[index.numpy()]), make_scaling(matrix, scale)).fingerprint()
+
+
+def test_rows_are_taken_without_a_trace_in_the_rest(matrix):
+    for form in (np.asarray, sp.csr_array):
+        samples = as_samples(form(matrix))
+        before = samples.fingerprint()
+        samples.take(torch.tensor([3, 1]))
+        assert samples.fingerprint() == before

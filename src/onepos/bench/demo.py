@@ -100,11 +100,11 @@ def _fit(
 
 
 def _describe(run: _Run, model: SinglePositiveClassifier, seconds: float, test: Dataset) -> dict[str, Any]:
-    history = model.history_
+    history, probability = model.history_, model.predict_proba(test.X)
     return {
         "name": run.name,
         "role": run.role,
-        "scores": evaluate(test.Y, model.decision_function(test.X), threshold=0.0),
+        "scores": evaluate(test.Y, probability, decisions=model.decide(probability)),
         "seconds": seconds,
         "seconds_per_epoch": float(np.median(history.seconds)),
         "best_epoch": history.best_epoch + 1,  # people count from one

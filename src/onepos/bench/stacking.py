@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from onepos.bench.stacked_adam import StackedAdam
 from onepos.bench.tracing import TracedLoss
-from onepos.methods.base import Batch, Memory
+from onepos.methods.base import Batch, Memory, Method
 from onepos.methods.heads import LinearHead
 from onepos.training import loop
 from onepos.training.checkpoint import load_checkpoint, remove_checkpoint, save_checkpoint
@@ -100,7 +100,9 @@ def can_stack(task: Task) -> bool:
     all_learn = all(p.requires_grad and p.dtype == torch.float32 for p in task.learner.backbone.parameters())
     plain_data = isinstance(task.samples, DenseRows | SparseRows) and method.views == 1 and not method.maps
     plain_plan = task.plan.precision == "32" and task.plan.frozen_epochs == 0 and not task.plan.compile
-    return method.stacking.possible and plain_data and plain_plan and plain_network and each_once and all_learn
+    plain_steps = not (method.mixes_rows or method.drops_features) and type(method).lr_at is Method.lr_at
+    plain = plain_data and plain_plan and plain_network and plain_steps
+    return method.stacking.possible and plain and each_once and all_learn
 
 
 def _stacks(tasks: Sequence[Task], size: int | None) -> Iterator[list[int]]:

@@ -55,7 +55,6 @@ def train_model(
 
     names, features = list(rows.label_names), getattr(rows, "feature_names", None)
     with progress(quiet) as advance:
-
         model.fit(
             as_inputs(rows, features),
             pd.DataFrame(observed, columns=names),
@@ -122,8 +121,8 @@ def show_fit(model: SinglePositiveClassifier, summary: dict[str, Any], out: Path
         print(f"\nkept {epoch}: it has the best score on the validation rows, {scores[best - 1]:.4f}")
     elif model.history_.search:
         print(
-            f"\ntrained for {len(model.history_.loss)} of at most {len(model.history_.search)} epochs, the best number by "
-            "the observed labels of a fifth of the rows"
+            f"\ntrained for {len(model.history_.loss)} of at most {len(model.history_.search)} epochs, the best number "
+            "by the observed labels of a fifth of the rows"
         )
     else:
         print(f"\nkept {epoch}, the last one; with --validation DATA the best epoch is kept")

@@ -88,7 +88,9 @@ def fit(
     seed: options.Seed = 0,
     checkpoint: Annotated[
         Path | None,
-        Option(help="A file that keeps the state of the fit, with files beside it; the same command continues from it."),
+        Option(
+            help="A file that keeps the state of the fit, with files beside it; the same command continues from it."
+        ),
     ] = None,
     time_limit: Annotated[
         str | None, Option(metavar="TIME", help="End after this time with what there is: 60s, 10m, 2h, or seconds.")

@@ -229,6 +229,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         stacking: What a stack of runs must know; see `StackRules`.
         mixes_rows: Whether the loop trains on random mixtures of two rows of a batch; `loss` then mixes its targets
             likewise, by `batch.mix`. May be set in `setup`.
+        drops_features: Share of the features that the loop sets to zero at random before `loss`. May be set in `setup`.
         stops_early: Whether an early end of the training helps, so that `fit` should look for the best epoch.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
@@ -240,6 +241,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     privileged: frozenset[str] = frozenset()
     stacking: StackRules = StackRules()
     mixes_rows: bool = False
+    drops_features: float = 0.0
     stops_early: bool = True
     epoch: int = 0
     class_prior: Tensor | None

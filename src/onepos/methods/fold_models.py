@@ -43,7 +43,7 @@ class NetworkSettings:
     dropout: float = 0.5
     batch_size: int = 128
     many_rows: int = 20_000
-    choose_rows: int = 8192
+    choose_rows: int = 4096
     patient_epochs: int = 3
     patient_steps: int = 30
     most_epochs: int = 60
@@ -57,8 +57,8 @@ class TreeSettings:
     Attributes:
         n_trees: Trees per fold.
         min_rows: Rows in a leaf, at least.
-        most_entries: Rows of a tree times labels, at most; a tree of more rows is grown on a sample of them, since every
-            node holds a number per label.
+        most_entries: Rows of a tree times labels, at most; a tree of more rows is grown on a sample of them, since
+            every node holds a number per label.
         most_labels: With more labels no trees are grown.
     """
 

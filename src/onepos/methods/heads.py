@@ -8,9 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 # A mean score is shifted by at most so much, in so many steps, to within this share of its odds.
 _FARTHEST, _SHIFT_STEPS, _SHIFT_ERROR = 30.0, 60, 1e-4
+
+# Least mean score that is aimed at; the largest is as far from 1.
+_LEAST_MEAN = 1e-6
 
 
 class LinearHead(nn.Linear):
@@ -27,15 +29,15 @@ class LinearHead(nn.Linear):
 def shift_to(prior: Tensor, logits: Tensor, start: Tensor | None = None) -> Tensor:
     """By how much to shift each label's logits (n, c) for a mean score of π (c,); 0 where π is unknown.
 
-    Newton's steps on the log-odds of the mean, which rise with the shift; where a step leaves what is left of the range,
-    the middle is taken.
+    Newton's steps on the log-odds of the mean, which rise with the shift; where a step leaves what is left of the
+    range, the middle is taken.
 
     Args:
         prior: π, (c,); NaN where unknown.
         logits: (n, c).
         start: Where to begin, (c,): a shift that was right before.
     """
-    wanted = torch.logit(prior.clamp(0.5 / (len(logits) + 1), 1 - 0.5 / (len(logits) + 1)))
+    wanted = torch.logit(prior.clamp(_LEAST_MEAN, 1 - _LEAST_MEAN))
     low, high = torch.full_like(wanted, -_FARTHEST), torch.full_like(wanted, _FARTHEST)
     shift = torch.zeros_like(wanted) if start is None else start
     for _ in range(_SHIFT_STEPS):

@@ -24,6 +24,23 @@ def _mlp(n_features: int, n_labels: int, hidden: Sequence[int]) -> nn.Module:
     return nn.Sequential(*layers)
 
 
+class _Wide(nn.Module):
+    """The rows themselves beside the hidden layers, so that a linear head has a direct way from every feature."""
+
+    def __init__(self, layers: nn.Module) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """(B, d + width)."""
+        return torch.cat([rows, self.layers(rows)], 1)
+
+
+def _wide(n_features: int, n_labels: int, hidden: Sequence[int]) -> nn.Module:
+    """ReLU layers of the given widths, and the features themselves beside the last one."""
+    return _Wide(_mlp(n_features, n_labels, hidden))
+
+
 def _bottleneck(n_features: int, n_labels: int, hidden: Sequence[int]) -> nn.Module:
     """d → c → ReLU, with the head d → c → c: the hidden width of the public tabular code is the number of labels."""
     return _mlp(n_features, n_labels, (n_labels,))
@@ -32,6 +49,7 @@ def _bottleneck(n_features: int, n_labels: int, hidden: Sequence[int]) -> nn.Mod
 NETWORKS: dict[str, Callable[[int, int, Sequence[int]], nn.Module]] = {
     "linear": _linear,
     "mlp": _mlp,
+    "wide": _wide,
     "bottleneck": _bottleneck,
 }
 

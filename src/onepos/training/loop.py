@@ -38,11 +38,12 @@ from onepos.training.runtime import (
     HEAD_STREAM,
     SEARCH_STREAM,
     Runtime,
+    fitting_threads,
     generator,
     open_runtime,
     seeded,
 )
-from onepos.training.samples import Samples
+from onepos.training.samples import DenseRows, Samples, SparseRows
 from onepos.training.selection import choose_epoch, measured_by
 from onepos.training.task import Learner, Task, Validation
 from onepos.validation import check_choice
@@ -53,6 +54,9 @@ LISTED_LABELS = 64
 HELD_OUT = 0.2
 """Share of the rows by which the number of epochs is chosen."""
 _FEWEST_HELD_OUT = 10
+
+# What a method prepares has larger steps the more rows there are; with so many rows they are like those of the training.
+_SMALL_SET = 5000
 
 # Of the time that a training may take, what goes to the preparation at most.
 _PREPARING = 0.6
@@ -118,6 +122,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     on_epoch: Callable[[int, History], None] | None = None,
     watch: Watch | None = None,
+    stop_after: int | None = None,
 ) -> Trained:
     """Train the task's learner in place and leave it at its best epoch, at the last one without validation rows.
 
@@ -129,6 +134,7 @@ def train(
         on_epoch: Called with the epoch and the history so far.
         watch: Told how far the preparation is. At its deadline the training ends with the epoch that is running; the
             preparation may take three fifths of the time.
+        stop_after: Epochs after which to end, if earlier than the plan, which holds in all else.
 
     Raises:
         Diverged: The loss was not finite in some epoch; the learner is left at its best epoch before that, if any.
@@ -140,16 +146,16 @@ def train(
     labels = torch.tensor(task.observed, device=device)
     watch = watch or Watch()
     whose = identity(task, labels) if checkpoint else ""
-    if checkpoint:
-        task.shared.disk = CheckpointParts(checkpoint, whose, device)
+    task.shared.disk = CheckpointParts(checkpoint, whose, device) if checkpoint else None
     view = make_view(task, labels, runtime.autocast, watch.part(_PREPARING))
-    with seeded(plan.seed, HEAD_STREAM, device):
+    with seeded(plan.seed, HEAD_STREAM, device), fitting_threads(task.step_size * len(labels) / _SMALL_SET, device):
         prepare(learner.to(device), view, plan)
+    task.shared.disk = None  # another training may share the rest
     optimizer = _optimizer(learner, plan)
     keeper = _Keeper(learner, optimizer, checkpoint, whose)
     history = keeper.resume(device)
-    with _equipped(learner, plan):
-        for epoch in range(len(history.loss), plan.epochs):
+    with _equipped(learner, plan), fitting_threads(task.step_size, device):
+        for epoch in range(len(history.loss), min(plan.epochs, stop_after or plan.epochs)):
             began = time.perf_counter()
             learner.method.epoch, learner.frozen = epoch, epoch < plan.frozen_epochs
             with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
@@ -183,7 +189,7 @@ def find_length(
     The task itself is not touched. None where too few rows have a label to hold some out, and for images that are
     trained end to end, whose parts can not be held apart.
     """
-    if "views" in task.samples.offers:
+    if not isinstance(task.samples, DenseRows | SparseRows):
         return None
     labelled = np.flatnonzero(task.observed.any(1))
     n_held_out = int(len(labelled) * HELD_OUT)
@@ -385,9 +391,7 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, lr=plan.lr, fused=True)
 
 
-def _run_epoch(
-    runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor, watch: Watch
-) -> float:
+def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor, watch: Watch) -> float:
     """One pass over the rows in random order, or as far as the time allows; the mean loss of those that were read."""
     learner, plan = task.learner, task.plan
     method = learner.method
@@ -480,9 +484,7 @@ def _pass(
     return result.float() if result.dtype == torch.bfloat16 else result
 
 
-def make_view(
-    task: Task, labels: Tensor, precision: Precision = nullcontext, watch: Watch | None = None
-) -> TrainView:
+def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext, watch: Watch | None = None) -> TrainView:
     """What the method may see of the whole training set; passes are made in `precision`."""
     learner, samples, validation = task.learner, task.samples, task.validation
     return TrainView(

@@ -43,9 +43,6 @@ class Samples(Protocol):
         be skipped, is missing from its batch and from the index.
         """
 
-    def take(self, index: Tensor) -> Self:
-        """The samples at these positions, as a set of their own; images need not offer it."""
-
     def to(self, device: torch.device) -> Self:
         """The same samples with their memory on `device`."""
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onepos.methods.base import Batch, Memory, Method, Mixing, Shared
@@ -73,7 +74,7 @@ class Learner(nn.Module):
         mixing = Mixing.draw(len(index), index.device) if self.method.mixes_rows else None
         if mixing is not None:
             views = tuple(mixing.apply(view) for view in views)
-        features = [self.embed(view) for view in views]
+        features = [F.dropout(self.embed(view), self.method.drops_features) for view in views]
         result = self.method.loss(features, Batch(views, observed, index, mixing))
         return result if isinstance(result, tuple) else (result, {})
 

@@ -12,8 +12,8 @@ class ObservedLabelHead(nn.Module):
     """Logits logit(s_j) + shift_j, where s = softmax(linear) is the probability of each label to be the observed one.
 
     A present label is the observed one with a probability e_j below 1, so label j is present with about s_j/e_j where
-    that is small, and surely where s_j is 1: the odds of both are a factor apart, whose logarithm is the shift. It keeps
-    the order of the rows within a label, whatever the shift.
+    that is small, and surely where s_j is 1: the odds of both are a factor apart, whose logarithm is the shift. The
+    order of the rows within a label is the same whatever the shift.
 
     Args:
         n_features: Width of the features.

@@ -5,12 +5,14 @@ training, models and neighbours that never saw a row's γ predict it with probab
 follow class priors π̂ (`estimate_priors`, "bracket") and the mean number of labels κ̂ = Σπ̂. The network learns by softmax
 regression
 
-    target   l̃_ij = (1 − α)·l_ij + α·s̃_ij,   α = 1 − κ̂⁻²
+    target   l̃_ij = (1 − α)·l_ij + α·s̃_ij,   α = (1 − 1/κ̂) / B, at most 1,   B = (1/n) Σ_ij (l_ij − s̃_ij)²
     L = −(1/n) Σ_ij l̃_ij log s_ij,   s_i = softmax(h_i)
 
 on mixtures of two rows and of their targets, x = λx_a + (1 − λ)x_b with λ uniform, and with dropout before its last
-layer. The more labels a row has, the more chance there is in which of them was drawn, and the less the drawn one counts:
-with one label per row (κ = 1) there is no chance at all and the target is the label itself.
+layer. B, the squared error of the held-out predictions, is their distance from y/|y| and the chance of the draw, which
+is 1 − E[1/|y|], about 1 − 1/κ. Of two estimates of y/|y| with independent errors the weights are as the errors of the
+other: hence α. With one label per row (κ = 1) there is no chance and the target is the label itself; with many, or with
+predictions that err little but for the draw, it is the prediction.
 
 s_ij is the probability that label j is the observed one of row i. The probability that it is present has the logit
 
@@ -33,14 +35,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from onepos.methods.base import Batch, Method, StackRules, TrainView
 from onepos.methods.crisp_plus.head import ObservedLabelHead
 from onepos.methods.crossfit import held_out
 from onepos.methods.heads import shift_to
-from onepos.priors import FloatArray, estimate_priors
+from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
 # Rows from which the shifts are fitted: a pass over these costs little.
 _SHIFT_ROWS = 4096
@@ -59,14 +60,13 @@ class CRISPPlus(Method):
     equal parts.
 
     Args:
-        alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone. "auto" is 1 − κ̂⁻².
+        alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone. "auto" is the formula.
         cardinality: Mean number of labels per row, where it is known; otherwise estimated.
         mix: Whether rows of numbers are mixed in pairs.
     """
 
     stacking = StackRules(possible=False)  # rows are mixed at random, a new mixture in every step
     stops_early = False  # targets without most of the noise, mixtures and dropout leave nothing to overfit
-    dropout: float = 0.0
     head: ObservedLabelHead
     target: Tensor  # l̃, (n, c)
     shift_rows: Tensor  # positions of the rows from which the shifts are fitted, (w,)
@@ -104,7 +104,7 @@ class CRISPPlus(Method):
         self.register_buffer("class_prior", prior)
         self.register_buffer("prior_interval", torch.as_tensor(interval, dtype=torch.float32, device=device))
         n_observed = observed.sum(1, keepdim=True)
-        alpha = 1 - max(1.0, estimate.cardinality) ** -2 if self.alpha == "auto" else float(self.alpha)
+        alpha = _share_of_chance(observed, fit.probability, estimate) if self.alpha == "auto" else float(self.alpha)
         drawn = torch.where(n_observed > 0, 1 - alpha, 0.0) / n_observed.clamp(min=1)
         target = torch.where(n_observed > 0, alpha, 1.0) * fit.probability.to(observed)
         # What follows from the data row by row is not saved: it would be most of a checkpoint.
@@ -114,15 +114,14 @@ class CRISPPlus(Method):
         self.register_buffer("shift_rows", shift_rows, persistent=False)
         self.mixes_rows = bool(self.mix) and train.is_tabular
         has_layers = next(train.backbone.parameters(), None) is not None
-        self.dropout = _DROPOUT if train.is_tabular and has_layers else 0.0
+        self.drops_features = _DROPOUT if train.is_tabular and has_layers else 0.0
         frequency = (observed.sum(0) + 0.5) / (observed.sum() + 0.5 * train.n_labels)
         self.head.start_at(frequency.log(), 0.0)
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Cross-entropy of the targets, a sum over the labels and a mean over the rows."""
-        kept = F.dropout(features[0], self.dropout)
         target = batch.mix(self.target[batch.index])
-        return -(self.head.log_observed(kept) * target).sum(1).mean()
+        return -(self.head.log_observed(features[0]) * target).sum(1).mean()
 
     @torch.no_grad()
     def end_epoch(self, train: TrainView) -> None:
@@ -143,9 +142,19 @@ class CRISPPlus(Method):
     def _check(self) -> None:
         is_share = isinstance(self.alpha, Real) and 0 <= float(self.alpha) <= 1
         if self.alpha != "auto" and not is_share:
-            raise ValueError(f"alpha must lie between 0 and 1, or be 'auto'; got {self.alpha!r}. The default is 'auto'.")
+            raise ValueError(
+                f"alpha must lie between 0 and 1, or be 'auto'; got {self.alpha!r}. The default is 'auto'."
+            )
         if self.cardinality is not None and not (isinstance(self.cardinality, Real) and self.cardinality >= 1):
             raise ValueError(
                 "cardinality, the mean number of labels per row, must be a number of at least 1; got "
                 f"{self.cardinality!r}. Leave it out to have it estimated."
             )
+
+
+def _share_of_chance(observed: Tensor, predicted: Tensor, estimate: PriorEstimate) -> float:
+    """(1 − 1/κ̂)/B, at most 1: of the squared error B of the held-out predictions, the part due to the draw alone."""
+    n_observed = observed.sum(1, keepdim=True)
+    error = (observed / n_observed.clamp(min=1) - predicted.to(observed)).square().sum(1)
+    squared_error = float(error[n_observed[:, 0] > 0].mean())
+    return min(1.0, max(0.0, 1 - 1 / estimate.cardinality) / max(squared_error, 1e-6))
