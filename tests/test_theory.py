@@ -375,7 +375,7 @@ def test_a_prediction_that_has_seen_the_label_takes_out_less_noise():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_part_of_the_noise_that_the_draw_makes(seed):
-    """E‖l − y/|y|‖² = 1 − E[1/|y|]; the rest of V is what x does not tell of y. 1 − κ⁻² is not below it."""
+    """E‖l − y/|y|‖² = 1 − E[1/|y|]; the rest of V is what x does not tell of y. 1 − 1/κ is not below it."""
     people = Population.random(seed=seed, concentration=0.3)
     by_the_draw, by_the_labels = 0.0, 0.0
     for x, row in enumerate(people.chance):
@@ -386,9 +386,29 @@ def test_the_part_of_the_noise_that_the_draw_makes(seed):
                 by_the_draw += share / y.sum() * ((np.eye(4)[j] - even) ** 2).sum() / len(people.chance)
     assert by_the_draw == pytest.approx(1 - 1 / people.harmonic_size)
     assert by_the_draw + by_the_labels == pytest.approx((1 - (people.observed**2).sum(1)).mean())
-    assert by_the_draw <= 1 - 1 / people.mean_size <= 1 - people.mean_size**-2
+    assert by_the_draw <= 1 - 1 / people.mean_size
     alone = Population.of(4, {(0,): 0.3, (1,): 0.7}, {(2,): 1.0})
     assert alone.mean_size == alone.harmonic_size == 1  # no draw, no noise of it, and α = 0
+
+
+@pytest.mark.parametrize("quality", [0.05, 0.5, 3.0])
+def test_the_share_that_comes_nearest_to_a_rows_own_labels(quality):
+    """E‖l̃ − y/|y|‖² is least at D/B: D the noise of the draw, B the squared error of s̃ as a prediction of l."""
+    people = Population.random(seed=1, concentration=0.3)
+    rng = np.random.default_rng(0)
+    prediction = people.observed * np.exp(quality * rng.normal(size=people.observed.shape))
+    prediction /= prediction.sum(1, keepdims=True)
+    grid, draw, seen = np.linspace(0, 1, 1001), 0.0, 0.0
+    cost = np.zeros(len(grid))
+    for x, row in enumerate(people.chance):
+        for share, y in zip(row, people.sets, strict=True):
+            for j in np.flatnonzero(y):
+                weight, drawn = share / y.sum() / len(people.chance), np.eye(4)[j]
+                draw += weight * ((drawn - y / y.sum()) ** 2).sum()
+                seen += weight * ((drawn - prediction[x]) ** 2).sum()
+                target = np.outer(1 - grid, drawn) + np.outer(grid, prediction[x])
+                cost += weight * ((target - y / y.sum()) ** 2).sum(1)
+    assert grid[cost.argmin()] == pytest.approx(draw / seen, abs=1e-3)
 
 
 # the scale

@@ -92,13 +92,25 @@ def test_targets_equal_the_loop(alpha, case):
     torch.testing.assert_close(method.target.sum(1), torch.ones(80))
 
 
-@pytest.mark.parametrize(("cardinality", "alpha"), [(1.0, 0.0), (1.6, 1 - 1 / 2.56), (2.0, 0.75), (4.0, 0.9375)])
-def test_the_share_of_what_is_expected_follows_from_the_number_of_labels(cardinality, alpha, case):
-    """α = 1 − κ⁻²; with one label per row the target is the label itself."""
+def naive_share(observed, probability, cardinality):
+    """(1 − 1/κ)/B, at most 1."""
+    error, n = 0.0, 0
+    for labels, predicted in zip(observed.tolist(), probability.tolist(), strict=True):
+        if sum(labels):
+            n += 1
+            error += sum((label / sum(labels) - p) ** 2 for label, p in zip(labels, predicted, strict=True))
+    return min(1.0, (1 - 1 / cardinality) / (error / n))
+
+
+@pytest.mark.parametrize("cardinality", [1.0, 1.2, 1.6, 4.0])
+def test_the_share_of_what_is_expected_follows_from_the_noise_of_the_draw(cardinality, case):
+    """With one label per row the target is the label itself."""
     rows, observed = case
     method = set_up(CRISPPlus(cardinality=cardinality), rows, observed)
-    expected = naive_target(observed, cross_fit(rows, observed).probability, alpha)
-    torch.testing.assert_close(method.target, expected, atol=1e-6, rtol=0)
+    probability = cross_fit(rows, observed).probability
+    alpha = naive_share(observed, probability, cardinality)
+    assert (alpha == 0) == (cardinality == 1)
+    torch.testing.assert_close(method.target, naive_target(observed, probability, alpha), atol=1e-6, rtol=0)
 
 
 def test_the_number_of_labels_is_estimated(case):
@@ -106,7 +118,7 @@ def test_the_number_of_labels_is_estimated(case):
     fit = cross_fit(rows, observed)
     kappa = estimate_priors(fit.probability, observed, estimator="bracket").cardinality
     assert kappa > 1.05
-    expected = naive_target(observed, fit.probability, 1 - kappa**-2)
+    expected = naive_target(observed, fit.probability, naive_share(observed, fit.probability, kappa))
     torch.testing.assert_close(set_up(CRISPPlus(), rows, observed).target, expected, atol=1e-6, rtol=0)
 
 
