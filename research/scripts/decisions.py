@@ -4,9 +4,9 @@
 
 Each data set is split and drawn anew per seed; the model is `SinglePositiveClassifier(method)` with its defaults. One
 fit serves all rules. Rows that the model was not fitted to are judged with all their labels. What was measured is kept
-in research/results/decisions.json and not measured again without --again; the page research/results/decisions.md and
-the figure docs/images/decisions.png are made from it. `--data` alone limits what is measured, not what is shown.
-Some twenty minutes on one core.
+in research/results/decisions.json and not measured again without --again. The page research/results/decisions.md, the
+first table of docs/decisions.md and the figure docs/images/decisions.png are made from it; the sentences below that
+table are not. `--data` limits what is measured, not what is shown. Some ten minutes on one core.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "research" / "results" / "decisions.json"
 PAGE = RESULTS.with_suffix(".md")
 FIGURE = ROOT / "docs" / "images" / "decisions.png"
+GUIDE, MARK = ROOT / "docs" / "decisions.md", "<!-- rules -->"
 DATA = (
     "image scene emotions yeast yahoo_arts reuters_k500 rcv1subset1_top944 digit-scenes mirflickr_tags".split()  # noqa: SIM905
 )
@@ -105,8 +106,12 @@ def mean_of(results: dict[str, Any], name: str, *path: str) -> float:
     return float(np.nanmean(values)) if not np.isnan(values).all() else np.nan
 
 
+def list_shown(results: dict[str, Any]) -> list[str]:
+    return [name for name in DATA if any(key.partition("/")[0] == name for key in results)]
+
+
 def write_page(results: dict[str, Any], method: str) -> str:
-    shown = [name for name in DATA if any(key.partition("/")[0] == name for key in results)]
+    shown = list_shown(results)
     seeds = len({key.partition("/")[2] for key in results})
     lines = [
         "# Rules of decision",
@@ -180,7 +185,7 @@ def draw(results: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    shown = [name for name in DATA if any(key.partition("/")[0] == name for key in results)]
+    shown = list_shown(results)
     position = np.arange(len(shown))
     style = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
     with plt.rc_context(style):
@@ -230,6 +235,9 @@ def main() -> None:
                 flush=True,
             )
     write_atomically(PAGE, write_page(results, options.method))
+    before, _, after = GUIDE.read_text(encoding="utf-8").split(MARK)
+    table = "\n".join(overall(results, list_shown(results)))
+    write_atomically(GUIDE, f"{before}{MARK}\n{table}\n{MARK}{after}")
     draw(results, FIGURE)
 
 
