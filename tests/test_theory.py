@@ -1,16 +1,16 @@
 """The claims of docs/theory.md, each on a population small enough to enumerate."""
 
 import re
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from onepos.methods.likelihoods import fit_scale, propensity_likelihood
 from scipy.optimize import root
 
 from onepos.criteria import log_probability
+from onepos.methods.heads import shift_to
 from onepos.metrics import evaluate
 from onepos.priors import estimate_priors
 from onepos.protocol import draw_single_positive
@@ -59,14 +59,23 @@ def cardinality(drawn):
     return 1 / drawn.max(1).mean()
 
 
-def minimise(loss, shape):
-    """The logits at which a sum of losses, each of its own logit and with one minimum, is least: by halving."""
-    low, high = torch.full(shape, -40.0).double(), torch.full(shape, 40.0).double()
-    for _ in range(60):
-        middle = ((low + high) / 2).requires_grad_()
-        (slope,) = torch.autograd.grad(loss(middle), middle)
-        low, high = torch.where(slope < 0, middle.detach(), low), torch.where(slope < 0, high, middle.detach())
-    return low
+def cross_entropy(target, chance):
+    """−Σ_j target_j·log chance_j of each row."""
+    return -(target * np.log(chance)).sum(-1)
+
+
+def logit(chance):
+    return np.log(chance / (1 - chance))
+
+
+def sigmoid(logits):
+    return 1 / (1 + np.exp(-logits))
+
+
+def shift(prior, chance):
+    """Probabilities with the logit of `chance`, shifted label by label to the mean of the prior."""
+    by = shift_to(torch.as_tensor(prior), torch.from_numpy(logit(chance))).numpy()
+    return sigmoid(logit(chance) + by), by
 
 
 def draw_chances(scores):
@@ -280,95 +289,157 @@ def test_absolute_loss_is_least_at_hard_scores(shift):
     np.testing.assert_array_equal(scores[linear.argmin()], present > 0.5)
 
 
-def expected_propensity_loss(people, propensity):
-    # The loss is linear in the label, so its mean over the draw is its value at the soft target P(γ = j | x).
-    drawn, propensity = torch.from_numpy(people.observed), torch.as_tensor(propensity)
-    return lambda logits: propensity_likelihood(logits, drawn, propensity).sum()
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_propensity_likelihood_is_least_at_the_truth(seed):
-    """With the propensity of each row and label, E[1/|y| | x, y_j = 1], for any population."""
+def test_softmax_regression_is_least_at_the_probability_of_the_draw(seed):
+    """The mean over the draw of −log s_γ, for any dependence between the labels."""
     people = Population.random(seed=seed, concentration=1)
-    logits = minimise(expected_propensity_loss(people, people.observed / people.present), people.present.shape)
-    np.testing.assert_allclose(logits.sigmoid(), people.present, atol=1e-5)
+    drawn = torch.from_numpy(people.observed)
+    logits = torch.zeros(people.observed.shape, dtype=torch.float64, requires_grad=True)
+    solver = torch.optim.LBFGS([logits], max_iter=500, tolerance_grad=1e-12, tolerance_change=1e-15)
+
+    def loss():
+        solver.zero_grad()
+        mean = sum(-(drawn[:, j] * torch.log_softmax(logits, 1)[:, j]).sum() for j in range(4))
+        mean.backward()
+        return mean
+
+    solver.step(loss)
+    found = torch.softmax(logits, 1).detach().numpy()
+    np.testing.assert_allclose(found, people.observed, atol=1e-6)
+    by_size = np.zeros_like(people.observed)
+    for x, row in enumerate(people.chance):
+        for share, y in zip(row, people.sets, strict=True):
+            by_size[x] += share * y / y.sum()
+    np.testing.assert_allclose(found, by_size, atol=1e-6)  # E[y_j/|y| | x]
+    rng = np.random.default_rng(seed)
+    for _ in range(50):
+        other = rng.dirichlet(np.ones(4), 6)
+        assert (cross_entropy(people.observed, other) > cross_entropy(people.observed, people.observed)).all()
 
 
-def test_exact_priors_suffice_where_all_rows_are_of_one_size():
-    """e_j = ρ_j/π_j is then the propensity of every row."""
-    people = Population.of(4, {(0, 1): 0.7, (2, 3): 0.3}, {(0, 2): 0.2, (1, 2): 0.5, (0, 3): 0.3})
-    logits = minimise(expected_propensity_loss(people, people.frequency / people.prior), (2, 4))
-    np.testing.assert_allclose(logits.sigmoid(), people.present, atol=1e-5)
-
-
-def test_exact_priors_scale_each_row_by_its_size_elsewhere():
-    """The minimiser is P(γ = j | x)/e_j, cut at 1: too high where rows are small, too low where they are large."""
-    people = Population.of(3, {(0,): 0.5, (1,): 0.5}, {(0, 1, 2): 0.5, (2,): 0.5})
-    e = people.frequency / people.prior
-    scores = minimise(expected_propensity_loss(people, e), (2, 3)).sigmoid().numpy()
-    np.testing.assert_allclose(scores, np.minimum(people.observed / e, 1), atol=1e-4)
-    assert scores[0, 0] > people.present[0, 0] + 0.1
-    assert scores[1, 0] < people.present[1, 0] - 0.1
-
-
-def test_expected_observations_of_a_row_sum_to_one():
-    """Σ_j e_j(x)·p_j(x) is 1 with e_j(x) = E[1/|y| | x, y_j = 1]; with one e_j for all rows only at the minimiser."""
-    people = Population.random(seed=3)
-    e = people.observed / people.present
-    np.testing.assert_allclose((e * people.present).sum(1), 1)
-    one = people.frequency / people.prior
-    expected = (one * people.present).sum(1)
-    assert expected.min() < 0.9
-    assert expected.max() > 1.1
-
-
-def test_dividing_by_the_expected_observations_undoes_a_factor_of_the_row():
-    """Learnt with e_j·r(x) and divided by Σ e_j·f_j, the minimiser is what e_j alone would have given."""
-    people = Population.random(seed=1, concentration=1)
-    e = people.frequency / people.prior
-    factor = np.linspace(0.85, 1.1, len(people.observed))[:, None]
-    inside = people.observed / (e * factor)
-    assert (inside < 1).all()
-    scores = minimise(expected_propensity_loss(people, e * factor), inside.shape).sigmoid().numpy()
-    expected = (e * scores).sum(1, keepdims=True)
-    np.testing.assert_allclose(expected, 1 / factor, atol=1e-4)
-    np.testing.assert_allclose(scores / expected, people.observed / e, atol=1e-4)
-
-
-def test_scaled_to_predictions_with_more_or_less_information():
-    """One that knows all the logits know scales them as the truth would; one that knows less makes them too flat."""
+def test_a_mixed_target_moves_the_minimum_by_the_error_of_the_prediction():
+    """The loss is linear in the target: over the draw of γ it is that of (1 − α)·P(γ | x) + α·s̃."""
+    people = Population.random(seed=0, concentration=1)
     rng = np.random.default_rng(0)
-    drawn = rng.uniform(0.02, 0.6, (40, 3))  # P(γ = j | x), x as fine as it gets
-    coarse = drawn.reshape(20, 2, 3).mean(1).repeat(2, 0)  # given only which pair of rows it is
-    e = torch.tensor([0.7, 0.8, 1.0], dtype=torch.float64)
-
-    def scale(knowing, prediction):
-        logits = 1.3 * torch.logit((torch.from_numpy(knowing) / e).clamp(max=0.98)) - 0.5
-        found = torch.tensor(1.0).double(), torch.tensor(0.0).double()
-        for _ in range(4):
-            found = fit_scale(logits, torch.from_numpy(prediction), e, *found)
-        return torch.stack(found)
-
-    np.testing.assert_allclose(scale(coarse, drawn), scale(coarse, coarse), atol=1e-6)
-    assert scale(drawn, drawn)[0] == pytest.approx(1 / 1.3, abs=0.02)
-    assert scale(drawn, coarse)[0] < 0.8 * scale(drawn, drawn)[0]
+    prediction, s = rng.dirichlet(np.ones(4), 6), rng.dirichlet(np.ones(4), 6)
+    for alpha in (0.0, 0.3, 1.0):
+        over_the_draw = np.zeros(6)
+        for x in range(6):
+            for j in range(4):
+                target = (1 - alpha) * np.eye(4)[j] + alpha * prediction[x]
+                over_the_draw[x] += people.observed[x, j] * cross_entropy(target, s[x])
+        least = (1 - alpha) * people.observed + alpha * prediction
+        np.testing.assert_allclose(over_the_draw, cross_entropy(least, s))
+        np.testing.assert_allclose(least - people.observed, alpha * (prediction - people.observed))
 
 
-def test_two_predictions_averaged_in_logits_cost_no_more_than_on_average():
-    """Cross-entropy with y, for any two; and of errors that are independent half the variance is left."""
+def errors(people, prediction, alpha, leak=0.0):
+    """E‖l̃ − y/|y|‖² over labels and draw; with a leak the prediction has seen a part of the row's own l."""
+    found = 0.0
+    for x, row in enumerate(people.chance):
+        for share, y in zip(row, people.sets, strict=True):
+            even = y / y.sum()
+            for j in np.flatnonzero(y):
+                drawn = np.eye(len(y))[j]
+                seen = prediction[x] + leak * (drawn - even)
+                found += share / y.sum() * (((1 - alpha) * drawn + alpha * seen - even) ** 2).sum()
+    return found / len(people.chance)
+
+
+@pytest.mark.parametrize("quality", [0.0, 0.5, 3.0])
+def test_the_best_share_of_a_held_out_prediction(quality):
+    """(1 − α)²·D + α²·F is least at D/(D + F); D = 1 − E[1/|y|], and D + F is the squared error against l."""
+    people = Population.random(seed=0, concentration=0.3)
     rng = np.random.default_rng(0)
-    world = Population.random(50, 4, concentration=0.5)
-    truth = np.log(world.present / (1 - world.present))
+    prediction = people.observed * np.exp(quality * rng.normal(size=people.observed.shape))
+    prediction /= prediction.sum(1, keepdims=True)
+    noise, error = errors(people, prediction, 0.0), errors(people, prediction, 1.0)
+    assert noise == pytest.approx(1 - 1 / people.harmonic_size)
+    grid = np.linspace(0, 1, 501)
+    cost = np.array([errors(people, prediction, alpha) for alpha in grid])
+    np.testing.assert_allclose(cost, (1 - grid) ** 2 * noise + grid**2 * error)
+    seen = 0.0  # what can be computed without full labels
+    for x, chance in enumerate(people.observed):
+        for j, weight in enumerate(chance):
+            seen += weight * ((np.eye(4)[j] - prediction[x]) ** 2).sum() / len(people.observed)
+    assert seen == pytest.approx(noise + error)
+    assert grid[cost.argmin()] == pytest.approx(noise / seen, abs=2e-3)
 
-    def cost(logits):
-        return np.mean(np.logaddexp(0, logits) - world.present * logits)
 
-    for scale in (0.1, 1.0, 5.0):
-        first, second = truth + scale * rng.normal(size=truth.shape), truth + scale * rng.normal(size=truth.shape)
-        assert cost((first + second) / 2) <= (cost(first) + cost(second)) / 2
-    errors = rng.normal(size=(2, 400, *truth.shape))
-    halves = [np.mean([cost(truth + 0.3 * e) for e in one]) - cost(truth) for one in (errors[0], errors.mean(0))]
-    assert abs(halves[1] / halves[0] - 0.5) < 0.02
+def test_a_prediction_that_has_seen_the_label_takes_out_less_noise():
+    """Its error goes along with that of the draw, and both are left in the target."""
+    people = Population.random(seed=0, concentration=1)
+    even = Population.of(4, {(0, 1): 1.0}, {(1, 2, 3): 1.0})  # labels are certain: the prediction can be right
+    for alpha in (0.3, 0.6, 0.9):
+        costs = [errors(even, even.observed, alpha, leak) for leak in (0.0, 0.3, 0.6, 1.0)]
+        assert costs == sorted(costs)
+        assert costs[-1] == pytest.approx(errors(even, even.observed, 0.0)), "nothing is taken out"
+        assert errors(people, people.observed, alpha, 0.5) > errors(people, people.observed, alpha)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_mean_size_bounds_the_noise_of_the_draw(seed):
+    """1 − E[1/|y|] is at most 1 − 1/κ, and equal where all rows are of one size; 0 with one label per row."""
+    people = Population.random(seed=seed, concentration=0.3)
+    assert 1 - 1 / people.harmonic_size < 1 - 1 / people.mean_size
+    for alike in (Population.of(4, {(0,): 0.3, (1,): 0.7}, {(2,): 1.0}), Population.of(4, {(0, 1): 0.3, (2, 3): 0.7})):
+        assert alike.mean_size == pytest.approx(alike.harmonic_size)
+        assert errors(alike, alike.observed, 0.0) == pytest.approx(1 - 1 / alike.mean_size)
+
+
+@pytest.mark.parametrize("n_observed", [1, 2, 3])
+def test_several_observed_labels_leave_less_to_chance(n_observed):
+    """m of |y| labels in equal parts: E‖l − y/|y|‖² = 1/m − 1/|y|, and 0 if all are observed."""
+    labels = np.array([1, 1, 0, 1, 0])
+    even, found = labels / 3, []
+    for drawn in combinations(np.flatnonzero(labels), n_observed):
+        indicator = np.zeros(5)
+        indicator[list(drawn)] = 1 / n_observed
+        found.append(((indicator - even) ** 2).sum())
+    assert np.mean(found) == pytest.approx(1 / n_observed - 1 / 3)
+
+
+# the scale
+
+
+def test_one_label_per_row_needs_no_shift():
+    people = Population.of(4, {(0,): 0.5, (1,): 0.2, (3,): 0.3}, {(1,): 0.1, (2,): 0.6, (0,): 0.2, (3,): 0.1})
+    chance = np.clip(people.observed, 1e-9, None)
+    found, by = shift(people.prior, chance)
+    np.testing.assert_allclose(found, people.present, atol=1e-4)
+    assert np.abs(by).max() < 1e-3
+
+
+def test_a_shift_divides_small_probabilities_by_the_propensity():
+    """σ(logit s − log e) = (s/e)/(1 + s·(1 − e)/e): between s and s/e, and never above 1."""
+    s, e = np.meshgrid([1e-6, 1e-3, 0.1, 0.5, 0.9, 0.999], [0.05, 0.3, 0.7, 1.0])
+    found = sigmoid(logit(s) - np.log(e))
+    np.testing.assert_allclose(found, (s / e) / (1 + s * (1 - e) / e))
+    assert (found >= s - 1e-12).all()
+    assert (found <= np.minimum(1, s / e) + 1e-12).all()
+    np.testing.assert_allclose(found[s < 1e-5], (s / e)[s < 1e-5], rtol=1e-4)
+
+
+def test_the_mean_sets_the_shift_and_rows_keep_their_order():
+    people = Population.random(n_rows=40, seed=2, concentration=0.3)
+    chance = np.clip(people.observed, 1e-6, 1 - 1e-6)
+    means = [sigmoid(logit(chance) + by).mean(0) for by in np.linspace(-8, 8, 33)]
+    assert (np.diff(means, axis=0) > 0).all()  # one shift for each mean
+    found, _ = shift(people.prior, chance)
+    np.testing.assert_allclose(found.mean(0), people.prior, rtol=1e-3)
+    np.testing.assert_array_equal(found.argsort(0, kind="stable"), chance.argsort(0, kind="stable"))
+    assert np.abs(found - people.present).mean() < np.abs(chance - people.present).mean()
+
+
+def test_a_shift_makes_sure_labels_less_than_sure():
+    """All rows have two labels, so s = ½ where one is certain; with the right mean others come out too high for it."""
+    people = Population.of(4, {(0, 1): 1.0}, {(0, 2): 0.5, (0, 3): 0.5}, {(1, 2): 0.5, (2, 3): 0.5})
+    chance = np.clip(people.observed, 1e-6, 1 - 1e-6)
+    found, _ = shift(people.prior, chance)
+    np.testing.assert_allclose(people.present[:, 1], [1, 0, 0.5])
+    np.testing.assert_allclose(found.mean(0), people.prior, rtol=1e-3)
+    assert found[0, 1] < 0.9
+    assert found[2, 1] > 0.6
 
 
 def test_the_best_order_for_coverage_is_that_of_the_draw():
@@ -389,15 +460,16 @@ def test_the_best_order_for_coverage_is_that_of_the_draw():
 # a wrong scale
 
 
-def test_a_wrong_cardinality_scales_all_scores_alike():
-    people = Population.random(seed=0, concentration=1)
-    truth = people.observed / people.present
+def test_a_wrong_cardinality_scales_small_scores_alike():
+    """All are multiplied by κ̂/κ where they are small, by less near 1; rows stay in order."""
+    rng = np.random.default_rng(0)
+    rare, chance = rng.uniform(1e-5, 1e-3, (200, 3)), rng.uniform(0.01, 0.9, (200, 3))
     for factor in (0.5, 0.8, 1.3):  # κ̂/κ
-        scores = (
-            minimise(expected_propensity_loss(people, np.minimum(truth / factor, 1)), truth.shape).sigmoid().numpy()
-        )
-        reachable = np.maximum(factor * people.present, people.observed)  # no propensity is above 1
-        np.testing.assert_allclose(scores, np.minimum(reachable, 1), atol=1e-4)
+        (right, _), (wrong, _) = shift(rare.mean(0), rare), shift(factor * rare.mean(0), rare)
+        np.testing.assert_allclose(wrong, factor * right, rtol=2e-3)
+        (right, _), (wrong, _) = shift(chance.mean(0), chance), shift(factor * chance.mean(0), chance)
+        assert np.abs(wrong[right > 0.8] / right[right > 0.8] - 1).max() < abs(factor - 1)
+        np.testing.assert_array_equal(wrong.argsort(0), right.argsort(0))
 
 
 RANKING = ["ranking_loss", "one_error", "coverage", "average_precision", "map"]
@@ -455,7 +527,7 @@ def test_few_positives_make_the_estimator_choose_too_wide_a_bin(n_observed, esti
 
 def test_every_test_the_page_names_exists():
     named = set(re.findall(r"`(test_\w+)`", (TESTS.parent / "docs" / "theory.md").read_text(encoding="utf-8")))
-    others = ("methods/test_likelihoods.py", "test_criteria.py", "test_priors_held_out.py")
+    others = ("test_criteria.py", "test_priors_held_out.py")
 
     def tests_in(file):
         return set(re.findall(r"^def (test_\w+)", file.read_text("utf-8"), re.MULTILINE))

@@ -7,10 +7,7 @@ The rows of the table, from the floor to the oracle:
     AN                          the floor
     CRISP+                      single positives alone
     cardinality known           the mean number of labels per row is given
-    number of each row known    and the propensity of each row comes from its true number of labels, √(1/|y|), in place
-                                of √max s̃
-    noise-free draw             and every label of a row is observed in equal parts, y/|y|; the network alone predicts,
-                                since the ensemble knows a single draw only
+    noise-free draw             and every label of a row is observed in equal parts, y/|y|
     full labels                 the oracle
 
 What "noise-free draw" lacks is due to the loss, the proportions of the priors and the budget. The difference between it
@@ -74,39 +71,20 @@ class WithCardinality(CRISPPlus):
         super().setup(train)
 
 
-class WithRowCounts(WithCardinality):
-    """And with the number of labels of each row."""
-
-    noise_free = False
+class WithoutNoise(WithCardinality):
+    """And with every label of a row observed in equal parts."""
 
     def setup(self, train: TrainView) -> None:
-        """Replace the estimated row factor by the true one."""
+        """Replace the targets by the shares of the true labels."""
         super().setup(train)
-        labels = self.labels.to(self.row_factor)
-        share = 1 / labels.sum(1, keepdim=True).clamp(min=1)
-        self.row_factor = (share / share.mean()).sqrt()
-        if self.noise_free:
-            self.target = labels * share
-
-
-class WithoutNoise(WithRowCounts):
-    """And with every label of a row observed in equal parts, without the ensemble."""
-
-    noise_free = True
-
-    def finish(self, train: TrainView) -> None:
-        """Backbone and head alone."""
-
-    def training_logits(self, train: TrainView) -> torch.Tensor:
-        """Of the same."""
-        return train.logits()
+        labels = self.labels.to(self.target)
+        self.target = labels / labels.sum(1, keepdim=True).clamp(min=1)
 
 
 KINDS: dict[str, Callable[[], Method]] = {
     "AN": AN,
     "CRISP+": CRISPPlus,
     "cardinality known": WithCardinality,
-    "number of each row known": WithRowCounts,
     "noise-free draw": WithoutNoise,
     "full labels": Full,
 }

@@ -4,7 +4,7 @@
 
 MLP-256 on one thread of the CPU. The table gives the best epoch of several rounds, after the warm-up of the method, the
 seconds before the first epoch, the milliseconds to predict a thousand rows, and the memory beside the network: that of
-the method during the training, and that of the model afterwards (CRISP+ keeps an ensemble).
+the method during the training, and that of the model afterwards.
 """
 
 from __future__ import annotations

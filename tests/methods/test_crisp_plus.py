@@ -92,13 +92,26 @@ def test_targets_equal_the_loop(alpha, case):
     torch.testing.assert_close(method.target.sum(1), torch.ones(80))
 
 
-@pytest.mark.parametrize(("cardinality", "alpha"), [(1.0, 0.0), (1.6, 1 - 1 / 2.56), (2.0, 0.75), (4.0, 0.9375)])
-def test_the_share_of_what_is_expected_follows_from_the_number_of_labels(cardinality, alpha, case):
-    """α = 1 − κ⁻²; with one label per row the target is the label itself."""
+def naive_alpha(observed, expected, kappa):
+    """(mean of 1/m − 1/κ)/B between 0 and 1, m the observed labels of a row; B the squared error of the predictions."""
+    chance, error, n_known = 0.0, 0.0, 0
+    for row, predicted in zip(observed.tolist(), expected.tolist(), strict=True):
+        if sum(row):
+            n_known += 1
+            chance += 1 / sum(row) - 1 / kappa
+            error += sum((seen / sum(row) - s) ** 2 for seen, s in zip(row, predicted, strict=True))
+    return min(1.0, max(0.0, chance / n_known) / (error / n_known))
+
+
+@pytest.mark.parametrize("cardinality", [1.0, 1.1, 1.6, 3.9])
+def test_the_share_of_what_is_expected_follows_from_the_number_of_labels(cardinality, case):
+    """α = (1 − 1/κ)/B; with one label per row the target is the label itself, with many it is what is expected."""
     rows, observed = case
     method = set_up(CRISPPlus(cardinality=cardinality), rows, observed)
-    expected = naive_target(observed, cross_fit(rows, observed).probability, alpha)
-    torch.testing.assert_close(method.target, expected, atol=1e-6, rtol=0)
+    expected = cross_fit(rows, observed).probability
+    alpha = naive_alpha(observed, expected, cardinality)
+    assert {1.0: alpha == 0, 3.9: alpha == 1}.get(cardinality, 0 < alpha < 1)
+    torch.testing.assert_close(method.target, naive_target(observed, expected, alpha), atol=1e-5, rtol=0)
 
 
 def test_the_number_of_labels_is_estimated(case):
@@ -106,8 +119,22 @@ def test_the_number_of_labels_is_estimated(case):
     fit = cross_fit(rows, observed)
     kappa = estimate_priors(fit.probability, observed, estimator="bracket").cardinality
     assert kappa > 1.05
-    expected = naive_target(observed, fit.probability, 1 - kappa**-2)
-    torch.testing.assert_close(set_up(CRISPPlus(), rows, observed).target, expected, atol=1e-6, rtol=0)
+    expected = naive_target(observed, fit.probability, naive_alpha(observed, fit.probability, kappa))
+    torch.testing.assert_close(set_up(CRISPPlus(), rows, observed).target, expected, atol=1e-5, rtol=0)
+
+
+def test_labels_that_are_all_observed_are_not_left_to_chance(case):
+    """Two labels in every row, both observed: no part of the target is a guess; with some unobserved, a part is."""
+    rows, _ = case
+    both = torch.zeros(80, 4).scatter_(1, rows[:, :4].topk(2).indices, 1.0)
+    torch.testing.assert_close(set_up(CRISPPlus(cardinality=2.0), rows, both).target, both / 2)
+    one = both.clone()
+    one[:40] = torch.eye(4)[rows[:40, :4].argmax(1)]
+    fit = cross_fit(rows, one)
+    alpha = naive_alpha(one, fit.probability, 2.0)
+    assert 0 < alpha < 1
+    expected = naive_target(one, fit.probability, alpha)
+    torch.testing.assert_close(set_up(CRISPPlus(cardinality=2.0), rows, one).target, expected, atol=1e-5, rtol=0)
 
 
 def test_rows_with_no_observed_label_or_several(case):

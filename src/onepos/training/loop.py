@@ -55,7 +55,7 @@ HELD_OUT = 0.2
 """Share of the rows by which the number of epochs is chosen."""
 _FEWEST_HELD_OUT = 10
 
-# What a method prepares has larger steps the more rows there are; with so many rows they are like those of the training.
+# What a method prepares has larger steps the more rows there are; with so many they are like those of the training.
 _SMALL_SET = 5000
 
 # Of the time that a training may take, what goes to the preparation at most.

@@ -153,8 +153,12 @@ class CRISPPlus(Method):
 
 
 def _share_of_chance(observed: Tensor, predicted: Tensor, estimate: PriorEstimate) -> float:
-    """(1 − 1/κ̂)/B, at most 1: of the squared error B of the held-out predictions, the part due to the draw alone."""
-    n_observed = observed.sum(1, keepdim=True)
-    error = (observed / n_observed.clamp(min=1) - predicted.to(observed)).square().sum(1)
-    squared_error = float(error[n_observed[:, 0] > 0].mean())
-    return min(1.0, max(0.0, 1 - 1 / estimate.cardinality) / max(squared_error, 1e-6))
+    """(1 − 1/κ̂)/B, at most 1: of the squared error B of the held-out predictions, the part due to the draw alone.
+
+    Of rows with m observed labels the draw has 1/m in the place of 1: none is left to chance where all are observed.
+    """
+    known = observed.any(1)
+    n_observed = observed[known].sum(1, keepdim=True)
+    squared_error = float((observed[known] / n_observed - predicted.to(observed)[known]).square().sum(1).mean())
+    chance = float(n_observed.reciprocal().mean()) - 1 / estimate.cardinality
+    return min(1.0, max(0.0, chance) / max(squared_error, 1e-6))
