@@ -35,7 +35,7 @@ def test_own_module_is_copied():
 def test_unknown_network():
     with pytest.raises(ValueError, match=r"unknown network 'mpl'; did you mean 'mlp'\?"):
         make_backbone("mpl", 9, 3)
-    with pytest.raises(ValueError, match="choose from linear, mlp, bottleneck"):
+    with pytest.raises(ValueError, match="choose from linear, mlp, wide, bottleneck"):
         make_backbone("zzz", 9, 3)
 
 
