@@ -105,7 +105,7 @@ def test_standardisation(toy, scale, changes):
     assert np.allclose(first, second, atol=1e-3) != changes
 
 
-@pytest.mark.parametrize("network", ["linear", "mlp", "bottleneck", nn.Sequential(nn.Linear(8, 5), nn.Tanh())])
+@pytest.mark.parametrize("network", ["linear", "mlp", "wide", "bottleneck", nn.Sequential(nn.Linear(8, 5), nn.Tanh())])
 def test_networks(toy, network):
     X, _, observed = toy
     model = classifier("an", network=network, hidden=(16, 8), lr=0.01, epochs=20).fit(X, observed)

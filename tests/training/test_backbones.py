@@ -13,6 +13,7 @@ from onepos.training.backbones import make_backbone, n_outputs
         ("linear", (), 9, 0),
         ("mlp", (6, 4), 4, 9 * 6 + 6 + 6 * 4 + 4),
         ("mlp", (), 9, 0),
+        ("wide", (6, 4), 9 + 4, 9 * 6 + 6 + 6 * 4 + 4),
         ("bottleneck", (99,), 3, 9 * 3 + 3),
     ],
 )
@@ -20,6 +21,14 @@ def test_named_networks(network, hidden, width, n_parameters):
     backbone = make_backbone(network, 9, 3, hidden)
     assert n_outputs(backbone, torch.zeros(2, 9)) == width
     assert sum(p.numel() for p in backbone.parameters()) == n_parameters
+
+
+def test_wide_has_the_rows_beside_the_layers():
+    backbone, rows = make_backbone("wide", 9, 3, (6,)), torch.randn(5, 9)
+    features = backbone(rows)
+    assert torch.equal(features[:, :9], rows)
+    layer = next(module for module in backbone.modules() if isinstance(module, nn.Linear))
+    torch.testing.assert_close(features[:, 9:], torch.relu(rows @ layer.weight.T + layer.bias))
 
 
 def test_own_module_is_copied():
