@@ -55,9 +55,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
 
     Args:
         method: A name in METHODS or a Method object; its parameters are reached as `method__alpha`.
-        network: "mlp", "linear", "bottleneck" (hidden width = number of labels), or a torch module from rows to
-            features.
-        hidden: Widths of the hidden layers of "mlp".
+        network: "mlp", "linear", "wide" (the rows beside the hidden layers of "mlp"), "bottleneck" (hidden width =
+            number of labels), or a torch module from rows to features.
+        hidden: Widths of the hidden layers of "mlp" and "wide".
         scale: "clipped" (zero mean and unit variance on the training rows, cut at ±5), "standard" (without the cut)
             or "none".
         bias_init: "frequency" or "zero", see `Plan`.

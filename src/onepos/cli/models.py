@@ -198,7 +198,7 @@ def predict(
     is_text = out.name.lower().endswith((".csv", ".gz"))
     if is_text and any(mark in name for name in names for mark in ';"'):
         print(f"In the column '{column}' a label that contains ';' or '\"' is in quotation marks, as in CSV.")
-    if count < 0.5 and not rule.parameters():
+    if count < 0.5:
         print(
             f"Most {what}s got no label, because few probabilities exceed the threshold. With --threshold prior each "
             f"label is predicted as often as its estimated share, with --top-k 1 every {what} gets one label."

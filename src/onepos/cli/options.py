@@ -81,7 +81,7 @@ class NetworkOptions:
     network: Annotated[
         str | None,
         Option(
-            help="For rows mlp, linear or bottleneck [default: mlp]; for images efficientnet-lite0, resnet18, "
+            help="For rows mlp, wide, linear or bottleneck [default: mlp]; for images efficientnet-lite0, resnet18, "
             "resnet34, resnet50 or resnet101 [default: efficientnet-lite0]."
         ),
     ] = None
@@ -156,7 +156,7 @@ class TrainOptions:
         str | None,
         Option(
             help="clipped: features get mean 0 and variance 1 and are cut at 5 standard deviations; standard: without "
-            "the cut; none: as they are [default: clipped; images: standard]."
+            "the cut; none: as they are. Features of images are never cut [default: clipped]."
         ),
     ] = None
     positives: Positives = None

@@ -60,7 +60,9 @@ class CrossFitSettings:
     """How held-out predictions are made.
 
     Attributes:
-        n_folds: Parts of the rows; each is predicted by models trained on the others.
+        n_folds: Parts of the rows; each is predicted by models trained on the others. Three from `many_rows` rows on,
+            where two thirds of them teach a model as well as four fifths.
+        many_rows: See `n_folds`.
         linear, layered: How the networks of the folds are trained.
         trees: How their trees are grown; None for none.
         n_neighbours: Rows that vote.
@@ -69,6 +71,7 @@ class CrossFitSettings:
     """
 
     n_folds: int = 5
+    many_rows: int = 20_000
     linear: NetworkSettings = _LINEAR
     layered: NetworkSettings = _LAYERED
     trees: TreeSettings | None = _TREES
@@ -155,7 +158,8 @@ def cross_fit(
     watch, shared = watch or Watch(), shared or Shared()
     target = _as_target(observed, rows)
     rows = _standardize(rows)
-    folds = make_folds(len(rows), settings.n_folds, seed)
+    n_folds = min(3, settings.n_folds) if len(rows) >= settings.many_rows else settings.n_folds
+    folds = make_folds(len(rows), n_folds, seed)
     makers: dict[str, Callable[[Watch], Tensor | None]] = {
         "linear": partial(predict_by_networks, rows, target, folds, settings.linear, seed),
         "layered": partial(predict_by_networks, rows, target, folds, settings.layered, seed),
