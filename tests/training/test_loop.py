@@ -575,9 +575,22 @@ class TestLength:
 
 
 def test_the_time_ends_an_epoch_within(toy, monkeypatch):
-    """The clock ticks at every look: the deadline passes in the second epoch, which is the last."""
-    ticks = itertools.count()
-    monkeypatch.setattr("onepos.methods.base.time.perf_counter", lambda: float(next(ticks)))
-    _, history = go(AN(), toy, plan(epochs=50, batch_size=10), watch=Watch(deadline=14.5))
-    assert 1 <= len(history.loss) < 10
-    assert history.best_epoch == len(history.loss) - 1
+    """The clock ticks at every look, once per batch at least: no batch comes after the one in which time is up."""
+
+    class Counting(AN):
+        n_batches = 0
+
+        def loss(self, features, batch):
+            type(self).n_batches += 1
+            return super().loss(features, batch)
+
+    cut_short = 0
+    for deadline in range(1, 40, 3):
+        ticks, Counting.n_batches = itertools.count(), 0
+        monkeypatch.setattr("onepos.methods.base.time.perf_counter", lambda ticks=ticks: float(next(ticks)))
+        _, history = go(Counting(), toy, plan(epochs=50, batch_size=10), watch=Watch(deadline=deadline + 0.5))
+        assert 1 <= Counting.n_batches <= deadline + 1
+        assert len(history.loss) == -(-Counting.n_batches // 6)
+        assert history.best_epoch == len(history.loss) - 1
+        cut_short += Counting.n_batches % 6 > 0
+    assert cut_short > 5
