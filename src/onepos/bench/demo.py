@@ -124,7 +124,7 @@ def _remark(floor: dict[str, float], method: dict[str, float]) -> str:
     return (
         "CRISP makes far better decisions than its floor (Hamming loss, F1) but ranks labels a little worse: the "
         "absolute loss in its risk favours hard 0/1 scores, so scores saturate. CRISP+, the default method of fit, has "
-        "a proper loss. Where the data leave the number of labels per row open, it predicts fewer of them."
+        "a proper loss."
     )
 
 
