@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--without-regression", action="store_true")
     options = parser.parse_args()
     print(
-        "| rows | fit (s) | peak memory (MB) | × AN | × one-vs-rest | predict 1 000 rows, × AN | one row (ms) | model (MB) |"
+        "| rows | fit (s) | peak memory (MB) | × AN | × one-vs-rest | 1 000 predictions, × AN | 1 (ms) | model (MB) |"
     )
     print("|---:" * 8 + "|")
     for n in options.rows.split(","):
