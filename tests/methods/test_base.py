@@ -111,6 +111,15 @@ class TestShared:
         shared = Shared()
         assert [shared.kept("a", lambda: torch.tensor(next(made))).item() for _ in range(2)] == [0, 1]
 
+    def test_what_was_cut_short_is_not_kept(self):
+        """It serves this fit, and a later one with more time makes it whole."""
+        shared = Shared()
+        shared.disk = Drawer()
+        late = Watch(deadline=-math.inf)
+        assert shared.kept("a", lambda: torch.tensor(1), late.has_time).item() == 1
+        assert shared.kept("a", lambda: torch.tensor(2), Watch().has_time).item() == 2
+        assert shared.kept("a", lambda: torch.tensor(3)).item() == 2
+
     def test_what_could_not_be_made_is_not_kept(self):
         shared = Shared()
         shared.disk = Drawer()

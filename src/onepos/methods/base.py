@@ -59,14 +59,19 @@ class Shared:
         self._made: dict[Hashable, Any] = {}
         self.disk: Disk | None = None
 
-    def kept(self, name: str, make: Callable[[], Tensor | None]) -> Tensor | None:
-        """What `make` gives, on `disk` too if there is one; from there if it was made before."""
+    def kept(
+        self, name: str, make: Callable[[], Tensor | None], is_whole: Callable[[], bool] = lambda: True
+    ) -> Tensor | None:
+        """What `make` gives, on `disk` too if there is one; from there if it was made before.
+
+        Where `is_whole` then says no, since the time was up, it is not put on disk.
+        """
         if self.disk is None:
             return make()
         tensor = self.disk.load(name)
         if tensor is None:
             tensor = make()
-            if tensor is not None:
+            if tensor is not None and is_whole():
                 self.disk.save(name, tensor)
         return tensor
 
@@ -110,6 +115,10 @@ class Watch:
     def is_late(self) -> bool:
         """Whether the time is up."""
         return time.perf_counter() > self.deadline
+
+    def has_time(self) -> bool:
+        """Whether it is not."""
+        return not self.is_late()
 
 
 class Mixing(NamedTuple):

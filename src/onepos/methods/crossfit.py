@@ -170,7 +170,7 @@ def cross_fit(
     found: dict[str, Tensor] = {}
     for name, make in makers.items():
         part = watch.named(f"preparing, {name} models" if name != "trees" else "preparing, trees").part(0.5)
-        made = shared.kept(name, partial(make, part))
+        made = shared.kept(name, partial(make, part), part.has_time)
         if made is not None:
             found[name] = made.to(rows.device)
     without_vote, _, _ = _mix({**found, "frequency": frequency}, target)
