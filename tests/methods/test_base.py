@@ -17,6 +17,15 @@ class TestWatch:
         monkeypatch.setattr("onepos.methods.base.time.perf_counter", lambda: clock[0])
         return clock
 
+    def test_share_of_the_time_that_is_spent(self, clock):
+        assert Watch().share_spent(0.0) == 0
+        watch = Watch(deadline=110.0)
+        assert watch.share_spent(100.0) == 0
+        clock[0] = 104.0
+        assert watch.share_spent(100.0) == pytest.approx(0.4)
+        clock[0] = 120.0
+        assert watch.share_spent(100.0) == 1
+
     def test_a_part_has_its_share_of_the_time_that_is_left(self, clock):
         watch = Watch(deadline=110.0)
         half = watch.part(0.5)

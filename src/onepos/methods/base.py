@@ -116,6 +116,12 @@ class Watch:
         """Whether the time is up."""
         return time.perf_counter() > self.deadline
 
+    def share_spent(self, began: float) -> float:
+        """Of the time from `began` to the deadline, what is over, from 0 to 1; 0 without a deadline."""
+        if math.isinf(self.deadline):
+            return 0.0
+        return min(1.0, (time.perf_counter() - began) / max(self.deadline - began, 1e-9))
+
     def has_time(self) -> bool:
         """Whether it is not."""
         return not self.is_late()

@@ -153,13 +153,13 @@ def train(
     task.shared.disk = None  # another training may share the rest
     optimizer = _optimizer(learner, plan)
     keeper = _Keeper(learner, optimizer, checkpoint, whose)
-    history = keeper.resume(device)
+    history, started = keeper.resume(device), time.perf_counter()
     with _equipped(learner, plan), fitting_threads(task.step_size, device):
         for epoch in range(len(history.loss), min(plan.epochs, stop_after or plan.epochs)):
             began = time.perf_counter()
             learner.method.epoch, learner.frozen = epoch, epoch < plan.frozen_epochs
             with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
-                history.loss.append(_run_epoch(runtime, optimizer, task, labels, watch))
+                history.loss.append(_run_epoch(runtime, optimizer, task, labels, watch, started))
             if not math.isfinite(history.loss[-1]):
                 keeper.finish(history)
                 if checkpoint:
@@ -391,8 +391,10 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
     return torch.optim.Adam(groups, lr=plan.lr, fused=True)
 
 
-def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor, watch: Watch) -> float:
-    """One pass over the rows in random order, or as far as the time allows; the mean loss of those that were read."""
+def _run_epoch(
+    runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor, watch: Watch, began: float
+) -> float:
+    """One pass over the rows in random order, or as far as the time allows, which runs from `began`; the mean loss."""
     learner, plan = task.learner, task.plan
     method = learner.method
     learner.train()
@@ -402,7 +404,8 @@ def _run_epoch(runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, l
     total, n_seen = torch.zeros((), device=labels.device), 0
     rates = [group["lr"] for group in optimizer.param_groups]
     for index, views in task.samples.batches(order, plan.batch_size, method.views):
-        factor = method.lr_at((method.epoch + n_seen / len(order)) / plan.epochs)
+        by_epochs = (method.epoch + n_seen / len(order)) / plan.epochs
+        factor = method.lr_at(max(by_epochs, watch.share_spent(began)))  # a limited time may not reach the last epoch
         for group, rate in zip(optimizer.param_groups, rates, strict=True):
             group["lr"] = rate * factor
         optimizer.zero_grad()
