@@ -573,5 +573,6 @@ class TestTimeLimit:
         X, _, observed = toy
         classifier("crisp-plus").fit(X, observed, on_progress=lambda *report: told.append(report))
         names = list(dict.fromkeys(what for what, _, _ in told))
-        assert names == [f"preparing, {part}" for part in ("linear models", "layered models", "trees", "neighbours")]
+        networks = [f"{kind} models{step}" for kind in ("linear", "layered") for step in (", settings", "")]
+        assert names == [f"preparing, {part}" for part in (*networks, "trees", "neighbours")]
         assert all(0 <= done <= total for _, done, total in told)

@@ -251,7 +251,8 @@ def test_progress_is_told():
     watch = Watch(tell=lambda *report: told.append(report))
     cross_fit(torch.tensor(X).float(), torch.eye(3)[label], 0, SHORT, watch=watch)
     names = list(dict.fromkeys(what for what, _, _ in told))
-    assert names == [f"preparing, {part}" for part in ("linear models", "layered models", "trees", "neighbours")]
+    networks = [f"{kind} models{step}" for kind in ("linear", "layered") for step in (", settings", "")]
+    assert names == [f"preparing, {part}" for part in (*networks, "trees", "neighbours")]
     for name in names:
         *_, (_, done, total) = (report for report in told if report[0] == name)
         assert done == total, name

@@ -200,3 +200,11 @@ def test_a_training_without_a_checkpoint_does_not_write_to_that_of_another(toy, 
     train(task(1))
     assert names_in(tmp_path) == []
     assert shared.disk is None
+
+
+def test_a_damaged_checkpoint_is_refused_before_any_work(toy, tmp_path, counted):
+    X, _, observed = toy
+    (tmp_path / "ck").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="must be a checkpoint of onepos"):
+        SinglePositiveClassifier(random_state=0).fit(X, observed, checkpoint=tmp_path / "ck")
+    assert [path.name for path in tmp_path.iterdir()] == ["ck"]

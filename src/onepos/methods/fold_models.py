@@ -85,7 +85,8 @@ def predict_by_networks(
         largest, n = max(map(len, folds)), len(rows)
         others = [torch.cat([*folds[:k], *folds[k + 1 :]]) for k in range(len(folds))]
         few = others[0][: settings.choose_rows], folds[0][: settings.choose_rows // 4]
-        tried = _train(rows, target, [few] * len(settings.grid), settings.grid, settings, watch.part(0.4))
+        choosing = watch.part(0.4).named(f"{watch.what}, settings")
+        tried = _train(rows, target, [few] * len(settings.grid), settings.grid, settings, choosing)
         if tried is None:
             return None
         best = settings.grid[int(tried.cross_entropy.argmin())]

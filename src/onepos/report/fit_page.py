@@ -278,7 +278,8 @@ def _demo_sections(result: Result) -> Iterator[Section]:
 def _prior_sections(result: Result) -> Iterator[Section]:
     curves, run = convergence_labels(result), prior_run(result)
     table = demo_priors_table(result)
-    if curves and run is not None:
+    moves = run is not None and any(prior != run["history"]["prior"][0] for prior in run["history"]["prior"])
+    if curves and run is not None and moves:  # priors from before the training are the same in all epochs
         text = (
             "The prior of a label is the share of all examples that truly have it. "
             f"{run_name(run)} estimates it anew after each epoch, from its own scores and the single positives."

@@ -146,6 +146,9 @@ def train(
     labels = torch.tensor(task.observed, device=device)
     watch = watch or Watch()
     whose = identity(task, labels) if checkpoint else ""
+    saved = (
+        load_checkpoint(checkpoint, whose, device) if checkpoint else None
+    )  # a damaged one is refused before any work
     task.shared.disk = CheckpointParts(checkpoint, whose, device) if checkpoint else None
     view = make_view(task, labels, runtime.autocast, watch.part(_PREPARING))
     with seeded(plan.seed, HEAD_STREAM, device), fitting_threads(_PREPARING_SIZE, device):
@@ -153,7 +156,7 @@ def train(
     task.shared.disk = None  # another training may share the rest
     optimizer = _optimizer(learner, plan)
     keeper = _Keeper(learner, optimizer, checkpoint, whose)
-    history, started = keeper.resume(device), time.perf_counter()
+    history, started = keeper.resume(saved), time.perf_counter()
     with _equipped(learner, plan), fitting_threads(task.step_size, device):
         for epoch in range(len(history.loss), min(plan.epochs, stop_after or plan.epochs)):
             began = time.perf_counter()
@@ -329,9 +332,8 @@ class _Keeper:
         self.learner, self.optimizer, self.path, self.identity = learner, optimizer, path, identity
         self.states: States = {}
 
-    def resume(self, device: torch.device) -> History:
+    def resume(self, saved: dict[str, Any] | None) -> History:
         """The history to go on from, and with it weights and optimiser; an empty one at the start."""
-        saved = load_checkpoint(self.path, self.identity, device) if self.path else None
         if saved is None:
             return History()
         self.learner.load_state_dict(saved["learner"])
