@@ -17,6 +17,7 @@ LAYERS = [
     ["files", "validation"],
     ["labels"],
     ["datasets"],
+    ["tables"],
     ["protocol", "metrics", "criteria", "scoring"],
     ["priors"],
     ["methods"],
@@ -65,7 +66,7 @@ def test_imports_go_upwards(path):
     ("modules", "forbidden"),
     [
         (["files", "validation"], ["torch", "sklearn", "pandas"]),
-        (["datasets", "protocol", "metrics", "criteria", "scoring"], ["torch"]),
+        (["datasets", "tables", "protocol", "metrics", "criteria", "scoring"], ["torch"]),
         (["bench.results", "bench.study", "bench.store", "bench.statistics"], ["torch", "sklearn"]),
         (["report"], ["torch", "sklearn"]),
         (["cli"], ["torch", "sklearn", "pandas", "matplotlib"]),
@@ -139,4 +140,4 @@ def test_every_public_name_exists():
 def test_the_library_stays_small():
     """Without the bench and the reports: what a user of a model has to trust."""
     library = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("bench", "report")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 15_000
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 18_000
