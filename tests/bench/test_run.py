@@ -10,6 +10,7 @@ from onepos.bench.run import run_one
 from onepos.bench.study import Run
 from onepos.datasets import load_dataset
 from onepos.metrics import average_precision, ranking_loss
+from onepos.priors import RULES
 from onepos.protocol import draw_single_positive, train_val_test_split
 
 
@@ -83,3 +84,10 @@ def test_crisp_beats_chance_on_real_data(name, real_data):
         assert scores["ranking_loss"] < ranking_loss(truth, np.tile(frequency, (len(truth), 1)))
     assert np.mean(crisp) > np.mean(by_frequency) + MARGIN[name]
     assert np.mean(crisp) > np.mean(by_lot) + 0.25
+
+
+def test_a_result_scores_each_rule_of_decision(scenes):
+    rules = run_one(make_run("digit-scenes", "an", epochs=6), scenes)["rules"]
+    assert set(rules) == set(RULES)
+    assert all(set(scores) == {"hamming_loss", "micro_f1", "macro_f1"} for scores in rules.values())
+    assert rules["f1"]["micro_f1"] > rules["hamming"]["micro_f1"]

@@ -26,10 +26,10 @@ from onepos.images.readers import ImageDataset
 from onepos.methods import make_method
 from onepos.methods.base import Shared
 from onepos.metrics import METRICS, evaluate
-from onepos.priors import FloatArray, estimate_priors
+from onepos.priors import RULES, DecisionCurve, FloatArray, decide, estimate_priors
 from onepos.protocol import draw_single_positive, train_val_test_split
 from onepos.training.loop import LISTED_LABELS, History, Trained
-from onepos.training.outcome import predict_rows, read_outcome, training_logits
+from onepos.training.outcome import predict_rows, read_curve, read_outcome, training_logits
 from onepos.training.plan import Plan
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 from onepos.training.samples import Samples, as_samples, fit_scaling, make_scaling
@@ -179,7 +179,14 @@ def make_result(run: Run, trial: Trial, task: Task, trained: Trained, *, trace: 
         result["trace"] = _trace(history)
     if not finite:
         empty = dict.fromkeys(METRICS)
-        return result | {"test": empty, "validation": empty, "criteria": {}, "prior": None, "prior_error": None}
+        return result | {
+            "test": empty,
+            "validation": empty,
+            "rules": {},
+            "criteria": {},
+            "prior": None,
+            "prior_error": None,
+        }
     prior, _, thresholds = read_outcome(task, logits, run.threshold)
     known = ~np.isnan(prior)
     true = trial.labels.mean(0)
@@ -188,6 +195,7 @@ def make_result(run: Run, trial: Trial, task: Task, trained: Trained, *, trace: 
     return result | {
         "test": {name: _short(value) for name, value in tested.items()},
         "validation": {name: _short(value) for name, value in validated.items()},
+        "rules": _score_rules(trial.test_labels, torch.sigmoid(test).numpy(), read_curve(task, logits, prior, "auto")),
         "criteria": {
             name: _short(criterion.function(trial.single.Y, held_out.numpy(), trial.prior))
             for name, criterion in CRITERIA.items()
@@ -195,6 +203,16 @@ def make_result(run: Run, trial: Trial, task: Task, trained: Trained, *, trace: 
         "prior": _listed(prior),
         "prior_error": _short(np.abs(prior - true)[known].sum() / true[known].sum()),
     }
+
+
+def _score_rules(Y: Labels, probability: FloatArray, curve: DecisionCurve) -> dict[str, dict[str, float]]:
+    """By rule of decision, the test scores that depend on decisions."""
+    names = [name for name, metric in METRICS.items() if metric.uses == "decisions"]
+    scores = {}
+    for rule in RULES:
+        decisions = decide(probability, *curve.choose(rule))
+        scores[rule] = {name: _short(METRICS[name].function(Y, decisions)) for name in names}
+    return scores
 
 
 def run_one(run: Run, data: Dataset | ImageDataset, device: str = "cpu") -> dict[str, Any]:

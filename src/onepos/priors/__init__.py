@@ -12,6 +12,7 @@ from onepos.priors.best_bin import BOUNDS, best_bin_priors, check_parameters
 from onepos.priors.bracket import bracket_priors, count_near_ties
 from onepos.priors.estimate import FloatArray, PriorEstimate
 from onepos.priors.thresholds import (
+    RULES,
     DecisionCurve,
     check_top_k,
     decide,
@@ -26,6 +27,7 @@ from onepos.validation import suggest
 __all__ = [
     "BOUNDS",
     "ESTIMATORS",
+    "RULES",
     "DecisionCurve",
     "FloatArray",
     "PriorEstimate",
