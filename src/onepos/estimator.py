@@ -112,7 +112,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         method: str | Method = "crisp-plus",
         *,
         network: str | nn.Module = "mlp",
-        hidden: Sequence[int] = (256,),
+        hidden: Sequence[int] = (512,),
         scale: str = "clipped",
         bias_init: str = "frequency",
         epochs: int = 20,

@@ -139,7 +139,7 @@ class DecisionOptions:
 class TrainOptions:
     """Parameters of a classifier; None leaves the classifier's default."""
 
-    hidden: Annotated[str | None, Option(help="Widths of the hidden layers of mlp, by commas [default: 256].")] = None
+    hidden: Annotated[str | None, Option(help="Widths of the hidden layers of mlp, by commas [default: 512].")] = None
     epochs: Epochs = None
     early_stopping: Annotated[
         bool | None,

@@ -104,7 +104,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         method: str | Method = "crisp-plus",
         *,
         network: str | nn.Module = "efficientnet-lite0",
-        hidden: Sequence[int] = (256,),
+        hidden: Sequence[int] = (512,),
         scale: str = "standard",
         bias_init: str = "frequency",
         epochs: int = 20,

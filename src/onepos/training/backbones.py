@@ -58,7 +58,7 @@ def make_backbone(
     network: str | nn.Module,
     n_features: int,
     n_labels: int,
-    hidden: Sequence[int] = (256,),
+    hidden: Sequence[int] = (512,),
 ) -> nn.Module:
     """The network that turns rows into features.
 

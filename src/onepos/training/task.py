@@ -137,7 +137,7 @@ def make_task(
     plan: Plan,
     *,
     network: str | nn.Module = "mlp",
-    hidden: Sequence[int] = (256,),
+    hidden: Sequence[int] = (512,),
 ) -> Task:
     """The task of training this method on these data.
 
