@@ -236,6 +236,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for block in blocks() if callable(blocks) else blocks:
             yield self.transform(block)
 
+    @property
+    def n_outputs_(self) -> int:
+        """How many columns the result has."""
+        check_is_fitted(self, "columns_")
+        return sum(len(column.names) for column in self.columns_)
+
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """The names of the columns of the result, such as 'pages', 'cover=soft' or 'title: love'."""
         check_is_fitted(self, "columns_")
