@@ -2,7 +2,6 @@
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
 from onepos import SinglePositiveClassifier, held_out_probabilities
 from onepos.methods import crossfit, reduction
@@ -50,4 +49,4 @@ def test_a_fit_on_wide_sparse_rows_makes_no_dense_matrix(monkeypatch):
     monkeypatch.setattr(crossfit, "cross_fit", lambda rows, *a, **k: widths.append(rows.shape) or original(rows, *a, **k))
     model = SinglePositiveClassifier(scale="none", epochs=2, random_state=0).fit(rows, topic)
     assert widths == [(120, 21)] and not seen
-    assert torch.is_tensor(model.network_(torch.zeros(1, rows.shape[1])))
+    assert model.predict_proba(rows).shape == (120, 2)
