@@ -9,8 +9,8 @@ are used once, to score. The files are in $ONEPOS_DATA/text. The models:
     onepos            SinglePositiveClassifier(random_state=0) on the table as it is, but for ids
     numbers           (a) the same on the columns of numbers alone, missing cells as the median
     tf-idf            (b) TfidfVectorizer of the text, OneVsRestClassifier(LogisticRegression())
-    by-hand           (c) ColumnTransformer: numbers with the median for gaps and standardized, categories one-hot, words
-                      and word pairs of the text as TF-IDF; OneVsRestClassifier(LogisticRegression())
+    by-hand           (c) ColumnTransformer: numbers with the median for gaps and standardized, categories one-hot,
+                      words and word pairs of the text as TF-IDF; OneVsRestClassifier(LogisticRegression())
     by-hand-trees     the same ColumnTransformer without text; ExtraTreesClassifier
     by-hand+onepos    the matrix of the same ColumnTransformer, SinglePositiveClassifier(scale="none")
 
@@ -81,9 +81,7 @@ def run_onepos(
     return model.predict_proba(test), model.predict(test)
 
 
-def run_numbers(
-    train: pd.DataFrame, observed: np.ndarray, test: pd.DataFrame, facts: dict[str, Any]
-) -> Scores | None:
+def run_numbers(train: pd.DataFrame, observed: np.ndarray, test: pd.DataFrame, facts: dict[str, Any]) -> Scores | None:
     """The classifier on the columns of numbers."""
     if not facts["numbers"]:
         return None

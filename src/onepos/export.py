@@ -49,8 +49,8 @@ def export_onnx(model: SinglePositiveClassifier, file: str | os.PathLike[str]) -
     check_is_fitted(model)
     if getattr(model, "encoder_", None) is not None:
         raise ValueError(
-            "a model for ONNX must take numbers; this one was fitted to a raw table, and an ONNX graph can not hold its "
-            "encoder. Keep the model folder, or encode the table yourself (onepos.tables.TableEncoder), fit to the "
+            "a model for ONNX must take numbers; this one was fitted to a raw table, and an ONNX graph can not hold "
+            "its encoder. Keep the model folder, or encode the table yourself (onepos.tables.TableEncoder), fit to the "
             "numbers with scale='none', and export that model."
         )
     for package in ("onnx", "onnxscript"):

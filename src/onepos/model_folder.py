@@ -21,9 +21,9 @@ from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.methods.base import Method
 from onepos.priors import DecisionCurve
+from onepos.tables.encoder import TableEncoder
 from onepos.training.loop import History
 from onepos.training.runtime import choose_device, narrow
-from onepos.tables.encoder import TableEncoder
 from onepos.training.samples import Scaling
 from onepos.validation import without_nan
 
@@ -235,9 +235,7 @@ def _encoder_state(model: SinglePositiveClassifier) -> tuple[dict[str, Any], dic
     return {"table_encoder": facts}, arrays
 
 
-def _restore_encoder(
-    model: SinglePositiveClassifier, facts: dict[str, Any], tensors: dict[str, torch.Tensor]
-) -> None:
+def _restore_encoder(model: SinglePositiveClassifier, facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
     """Give the model the encoder of its folder and take its tensors out of the others; a model may have none."""
     mine = [key for key in tensors if key.startswith(_TABLES)]
     arrays = {key.removeprefix(_TABLES): tensors.pop(key).numpy() for key in mine}
@@ -300,7 +298,7 @@ def _class_name(method: Method) -> str:
 
 
 def _parameters(model: SinglePositiveClassifier) -> dict[str, Any]:
-    """The constructor's parameters but for the method; null for a network, encoder or random state of the user's own."""
+    """The constructor's parameters but for the method; null for what is the user's own, such as a network."""
     parameters: dict[str, Any] = model.get_params(deep=False)
     del parameters["method"]
     for name, kept in (("network", str), ("random_state", int), ("tables", str)):

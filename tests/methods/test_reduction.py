@@ -21,7 +21,9 @@ def make_rows(n=300, d=WIDE + 500, seed=0):
 def test_strong_columns_stay_and_rows_keep_their_length():
     rows, _ = make_rows()
     found = reduce_rows(rows, 0)
-    assert found.dtype == np.float32 and len(found) == 300 and found.shape[1] <= 300 + 1
+    assert found.dtype == np.float32
+    assert len(found) == 300
+    assert found.shape[1] <= 300 + 1
     np.testing.assert_array_equal(found[:, 0], rows[:, [0]].toarray()[:, 0])
     before, after = (rows.multiply(rows)).sum(), np.square(found).sum()
     np.testing.assert_allclose(after, before, rtol=1e-4)
@@ -46,7 +48,10 @@ def test_a_fit_on_wide_sparse_rows_makes_no_dense_matrix(monkeypatch):
     monkeypatch.setattr(reduction, "N_DIRECTIONS", 20)
     widths = []
     original = crossfit.cross_fit
-    monkeypatch.setattr(crossfit, "cross_fit", lambda rows, *a, **k: widths.append(rows.shape) or original(rows, *a, **k))
+    monkeypatch.setattr(
+        crossfit, "cross_fit", lambda rows, *a, **k: widths.append(rows.shape) or original(rows, *a, **k)
+    )
     model = SinglePositiveClassifier(scale="none", epochs=2, random_state=0).fit(rows, topic)
-    assert widths == [(120, 21)] and not seen
+    assert widths == [(120, 21)]
+    assert not seen
     assert model.predict_proba(rows).shape == (120, 2)

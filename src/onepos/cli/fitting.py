@@ -10,7 +10,7 @@ from onepos.cli.inputs import as_inputs, spread_labels
 from onepos.validation import without_nan
 
 if TYPE_CHECKING:
-    from onepos.cli.options import ImageOptions, NetworkOptions
+    from onepos.cli.options import ImageOptions, NetworkOptions, RowOptions
     from onepos.datasets import Dataset
     from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
@@ -105,6 +105,23 @@ def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any) -
         "versions": {"onepos": __version__, "python": platform.python_version()}
         | {package: version(package) for package in ("torch", "numpy", "scikit-learn")},
     }
+
+
+def show_columns(model: SinglePositiveClassifier, options: RowOptions) -> None:
+    """Print for each column of a raw table how it was read and what it became."""
+    encoder = getattr(model, "encoder_", None)
+    if encoder is None:
+        return
+    if options.id_column is not None:
+        print(f"  {options.id_column}: left out, the ids (--id)")
+    for given in options.drop or ():
+        print(f"  {given}: left out (--drop)")
+    for column in encoder.describe():
+        if column.reason:
+            print(f"  {column.name}: left out, {column.reason}")
+            continue
+        gaps = f", {column.missing:.0%} missing" if column.missing else ""
+        print(f"  {column.name}: {column.read_as}{gaps} -> {column.became}")
 
 
 def show_fit(model: SinglePositiveClassifier, summary: dict[str, Any], out: Path, report: Path | None) -> None:

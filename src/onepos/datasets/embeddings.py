@@ -1,4 +1,4 @@
-"""Vectors that another model made of each item: `.npy`, `.npz` with `X` and `ids`, `.parquet` with a column of lists."""
+"""Vectors that another model made of each item: `.npy`, `.npz` with `X` and `ids`, or a column of lists."""
 
 from __future__ import annotations
 
@@ -59,7 +59,11 @@ def list_column(frame: pd.DataFrame) -> str | None:
     """The column whose first cell is a list of numbers; None where there is none."""
     for name in frame.columns:
         first = frame[name].iloc[0] if len(frame) else None
-        if isinstance(first, np.ndarray | list | tuple) and len(first) and np.issubdtype(np.asarray(first).dtype, np.number):
+        if (
+            isinstance(first, np.ndarray | list | tuple)
+            and len(first)
+            and np.issubdtype(np.asarray(first).dtype, np.number)
+        ):
             return str(name)
     return None
 

@@ -30,7 +30,7 @@ def read_json_lines(path: Path) -> pd.DataFrame:
                 ) from None
             if not isinstance(row, dict):
                 raise ValueError(
-                    f"{path.name}, line {number}: every line must be a JSON object, such as {{\"title\": \"Up\"}}; this "
+                    f'{path.name}, line {number}: every line must be a JSON object, such as {{"title": "Up"}}; this '
                     f"one is a {type(row).__name__}. Write one object per line."
                 )
             rows.append(row)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onepos.datasets.dataset import Labels, LabelledRows, Rows
+from onepos.datasets.dataset import LabelledRows, Labels, Rows
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -396,6 +396,17 @@ def _read_text(path: Path, file: BinaryFile, text: set[str | None]) -> tuple[pd.
     return frame, delimiter
 
 
+def read_header(path: Path) -> list[str]:
+    """The column names of a text file; none of files of another kind."""
+    if not check_file(path).name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
+        return []
+    with naming(path), open_binary(path) as file:
+        header = file.readline().decode("utf-8-sig", "replace")
+        delimiter = "\t" if ".tsv" in path.name.lower() else next((mark for mark in ",;\t" if mark in header), ",")
+        with closing(_cells(file, delimiter)) as rows:
+            return next(rows, (0, list[str]()))[1]
+
+
 def _find_other_encoding(file: BinaryFile) -> str:
     file.seek(0)
     for number, line in enumerate(file, start=1):
