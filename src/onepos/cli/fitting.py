@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,16 +13,15 @@ from onepos.validation import without_nan
 
 if TYPE_CHECKING:
     from onepos.cli.options import ImageOptions, NetworkOptions, RowOptions
-    from onepos.datasets import Dataset
+    from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
-    from onepos.images.readers import ImageDataset
 
 _LABELS_LISTED = 30
 _COLUMNS = ("labels", "observed", "class_prior", "class_prior_lower", "class_prior_upper")
 
 
 def make_classifier(
-    rows: Dataset | ImageDataset,
+    rows: LabelledRows,
     method: Any,
     network: NetworkOptions,
     images: ImageOptions,
@@ -43,10 +44,10 @@ def make_classifier(
 
 def train_model(
     model: SinglePositiveClassifier,
-    rows: Dataset | ImageDataset,
+    rows: LabelledRows,
     observed: Any,
     quiet: bool,
-    held_out: Dataset | ImageDataset | None = None,
+    held_out: LabelledRows | None = None,
     checkpoint: Path | None = None,
     time_limit: float | None = None,
 ) -> None:
@@ -54,7 +55,7 @@ def train_model(
     import pandas as pd
 
     names, features = list(rows.label_names), getattr(rows, "feature_names", None)
-    with progress(quiet) as advance:
+    with naming_table(rows), progress(quiet) as advance:
         model.fit(
             as_inputs(rows, features),
             pd.DataFrame(observed, columns=names),
@@ -65,6 +66,17 @@ def train_model(
             on_progress=lambda what, done, n: advance(what, done - 1, n),
             **image_progress(model, advance),
         )
+
+
+@contextmanager
+def naming_table(rows: LabelledRows) -> Iterator[None]:
+    """Put the name of the file before what is wrong with a raw table."""
+    from onepos.tables.cells import TableError
+
+    try:
+        yield
+    except TableError as error:
+        raise ValueError(f"{rows.source or rows.name}: {error}") from None
 
 
 def image_progress(model: SinglePositiveClassifier, advance: Advance) -> dict[str, Any]:

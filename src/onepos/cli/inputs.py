@@ -143,7 +143,7 @@ def _read_image_rows(name: str, part: str, options: RowOptions, table: Table | N
     return images.take(parts[part])
 
 
-def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
+def _parts(dataset: LabelledRows, seed: int) -> dict[str, Any]:
     """The rows of each part: as they come with the data, otherwise by the seed."""
     import numpy as np
 
@@ -241,9 +241,7 @@ def _as_pattern(name: str) -> str:
     return re.sub(r"([*?[])", r"[\1]", name)
 
 
-def observe(
-    rows: Dataset | ImageDataset, options: DrawOptions, seed: int, positives: str, save_to: Path | None = None
-) -> Any:
+def observe(rows: LabelledRows, options: DrawOptions, seed: int, positives: str, save_to: Path | None = None) -> Any:
     """The observed labels: as the data holds them, or by the draw of the options, which is written to `save_to`."""
     from onepos.datasets import load_draw, save_draw
     from onepos.protocol import draw_single_positive
@@ -270,7 +268,7 @@ def observe(
     return rows.Y
 
 
-def as_inputs(rows: Dataset | ImageDataset, names: Sequence[str] | None = None) -> Any:
+def as_inputs(rows: Any, names: Sequence[str] | None = None) -> Any:
     """The files of images, or the features; with `names`, those of the model, its columns in its order."""
     import numpy as np
     import pandas as pd
@@ -288,7 +286,7 @@ def as_inputs(rows: Dataset | ImageDataset, names: Sequence[str] | None = None) 
     return frame[list(names)] if set(names) <= set(frame.columns) else frame
 
 
-def spread_labels(rows: Dataset | ImageDataset, names: list[str]) -> Any:
+def spread_labels(rows: LabelledRows, names: list[str]) -> Any:
     """Y of `rows` with one column per name; a label that does not occur in `rows` is absent everywhere."""
     Y, unknown = match_labels(rows, names)
     if unknown:
@@ -296,7 +294,7 @@ def spread_labels(rows: Dataset | ImageDataset, names: list[str]) -> Any:
     return Y
 
 
-def match_labels(rows: Dataset | ImageDataset, names: list[str]) -> tuple[Any, list[str]]:
+def match_labels(rows: LabelledRows, names: list[str]) -> tuple[Any, list[str]]:
     """The same, and the labels of `rows` that are not among the names; at least one must be."""
     import numpy as np
 
@@ -311,7 +309,7 @@ def match_labels(rows: Dataset | ImageDataset, names: list[str]) -> tuple[Any, l
 
 
 def judge_labels(
-    rows: Dataset | ImageDataset, is_read: Any, Y: Any, unknown: list[str], what: str
+    rows: LabelledRows, is_read: Any, Y: Any, unknown: list[str], what: str
 ) -> tuple[list[str], dict[str, Any]]:
     """What to know before one trusts scores: sentences, and the same as facts.
 
@@ -347,7 +345,7 @@ def judge_labels(
     }
 
 
-def _unknown_label(rows: Dataset | ImageDataset, unknown: list[str], names: list[str]) -> ValueError:
+def _unknown_label(rows: LabelledRows, unknown: list[str], names: list[str]) -> ValueError:
     return ValueError(
         f"every label must be one the model was fitted with; {rows.name} holds {unknown[0]!r}: "
         f"{suggest(unknown[0], names)}"
@@ -404,7 +402,7 @@ def _read_raw(name: str, part: str, options: RowOptions, id_column: str | None) 
     frame = table.without(dropped_columns(options, id_column))
     if part:
         rows = train_val_test_split(np.ones((len(frame), 1)), options.split_seed)._asdict()[part]
-        frame, ids = frame.iloc[rows], None if ids is None else [ids[row] for row in rows]
+        frame, ids = frame.take(rows), None if ids is None else [ids[row] for row in rows]
     return frame, ids
 
 

@@ -39,9 +39,8 @@ from onepos.cli.options import Estimator
 from onepos.validation import without_nan
 
 if TYPE_CHECKING:
-    from onepos.datasets import Dataset
+    from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
-    from onepos.images.readers import ImageDataset
     from onepos.priors import PriorEstimate
 
 
@@ -377,9 +376,7 @@ def _explain_priors(estimate: PriorEstimate, estimator: Estimator) -> None:
         print(f"{count} {why}")
 
 
-def _trained_scores(
-    model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, quiet: bool
-) -> tuple[Any, Any]:
+def _trained_scores(model: SinglePositiveClassifier, rows: LabelledRows, observed: Any, quiet: bool) -> tuple[Any, Any]:
     """Logits of the rows the model is trained on, and their observed labels; without skipped images."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # features of images are needed twice
         if model.kind == "images":
@@ -392,7 +389,7 @@ def _trained_scores(
 
 
 def _held_out_scores(
-    model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, quiet: bool
+    model: SinglePositiveClassifier, rows: LabelledRows, observed: Any, quiet: bool
 ) -> tuple[Any, Any]:
     """Held-out P(observed label | row), and the observed labels; without skipped images."""
     from onepos.labels import read_labels

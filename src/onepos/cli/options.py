@@ -23,8 +23,9 @@ DataArgument = Annotated[
     str,
     Argument(
         metavar="DATA",
-        help="A file (.csv .tsv .jsonl .parquet .npz .npy .arff .mat), the name of a data set, or images: a folder with a "
-        "folder per class, a table with the columns path and label, or voc:FOLDER, coco:FOLDER, nuswide:FOLDER, cub:FOLDER. "
+        help="A file (.csv .tsv .jsonl .parquet .npz .npy .arff .mat), the name of a data set, or images: a folder "
+        "with a folder per class, a table with the columns path and label, or voc:FOLDER, coco:FOLDER, nuswide:FOLDER, "
+        "cub:FOLDER. "
         "DATA:train, DATA:val and DATA:test select a part of the split that comes with the data (where it has no val "
         "part, a tenth of the training rows), or else of a seeded 80/10/10 split.",
     ),

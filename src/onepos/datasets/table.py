@@ -128,8 +128,8 @@ class Table:
                 self.check_columns([label], frame.columns)
             names = self._match(label_columns) if label is None else [label]
             inputs = frame.drop(columns=names)
-            Y, label_names = self._to_labels(frame[names], label, separator)
-            return self.with_labels(inputs, Y, label_names, features, is_raw)
+            X = self._to_inputs(inputs, features, is_raw)
+            return self._build(X, *self._to_labels(frame[names], label, separator), inputs.columns, features)
 
     def to_labels(
         self, *, label: str | None = None, separator: str | None = None, label_columns: Names = None
@@ -157,15 +157,27 @@ class Table:
     ) -> Dataset | RawDataset:
         """Some columns of this table beside labels; see `to_dataset`."""
         with naming(self.path):
-            name = strip_suffix(self.path)
-            if is_raw or (is_raw is None and _is_raw(inputs)):
-                kept = inputs if features is None else inputs[[each for each in inputs.columns if each in features]]
-                return RawDataset(name, kept, Y, label_names, source=self.path.name)
-            if features is not None:
-                self.check_columns(features, inputs.columns)
-                inputs = inputs[list(features)]
-            X = self._to_features(inputs, are_needed=features is not None)
-            return Dataset(name, X, Y, label_names, tuple(inputs.columns), source=self.path.name)
+            X = self._to_inputs(inputs, features, is_raw)
+            return self._build(X, Y, label_names, inputs.columns, features)
+
+    def _to_inputs(
+        self, inputs: pd.DataFrame, features: Sequence[str] | None, is_raw: bool | None
+    ) -> pd.DataFrame | npt.NDArray[np.float64]:
+        """The cells of a raw table, or numbers."""
+        if is_raw or (is_raw is None and _is_raw(inputs)):
+            return inputs if features is None else inputs[[name for name in inputs.columns if name in features]]
+        if features is not None:
+            self.check_columns(features, inputs.columns)
+            inputs = inputs[list(features)]
+        return self._to_features(inputs, are_needed=features is not None)
+
+    def _build(
+        self, X: Any, Y: Labels, label_names: tuple[str, ...], columns: Iterable[str], features: Sequence[str] | None
+    ) -> Dataset | RawDataset:
+        name, file = strip_suffix(self.path), self.path.name
+        if not isinstance(X, np.ndarray):
+            return RawDataset(name, X, Y, label_names, source=file)
+        return Dataset(name, X, Y, label_names, tuple(columns if features is None else features), source=file)
 
     def without(self, drop: Names) -> pd.DataFrame:
         """The cells of all columns but those named or matched by a pattern."""

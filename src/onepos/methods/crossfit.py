@@ -1,7 +1,7 @@
 """Held-out probabilities of the observed label: what other rows tell about a row, from models and from neighbours.
 
 γ is the observed label of a row. The probability that it is label j is the expectation of y_j/|y| given x, which is
-what the data can tell of a row without full labels. Five predictions that never saw the row's own γ are mixed:
+what the data can tell of a row without full labels. Predictions that never saw the row's own γ are mixed:
 
     linear      softmax regression, trained on the other folds
     layered     the same on a hidden layer with dropout
@@ -9,6 +9,7 @@ what the data can tell of a row without full labels. Five predictions that never
     vote        of the rows nearest in angle, weighted by softmax(temperature · cosine), where a row is its features
                 beside the square roots of the mixture without the vote: rows are near if features and labels are alike
     frequency   how often label j is observed among the other rows, ρ_j
+    regression  of wide sparse rows, such as text, also a softmax regression that is fitted to the end
 
     s̃ = Σ λ·prediction,   λ by EM on Σ_i log s̃_{i,γ_i}
 
@@ -38,6 +39,7 @@ from onepos.methods.fold_models import (
     TreeSettings,
     make_folds,
     predict_by_networks,
+    predict_by_regression,
     predict_by_trees,
 )
 from onepos.methods.reduction import WIDE, reduce_rows
@@ -51,6 +53,8 @@ _LIMIT = 5.0
 _LINEAR = NetworkSettings(0, ((1e-3, 0.0), (1e-3, 1e-3), (3e-3, 1e-2), (3e-3, 3e-2)))
 _LAYERED = NetworkSettings(256, ((1e-3, 0.0), (1e-3, 1e-3), (1e-3, 3e-3)))
 _TREES = TreeSettings()
+_STRENGTHS = (0.1, 1.0, 10.0)
+"""Inverse penalties of the regressions of wide sparse rows."""
 
 # Cosines held at a time (64 MiB).
 _BLOCK = 1 << 24
@@ -170,6 +174,8 @@ def cross_fit(
         "linear": partial(predict_by_networks, rows, target, folds, settings.linear, seed),
         "layered": partial(predict_by_networks, rows, target, folds, settings.layered, seed),
     }
+    if is_scaled:
+        makers["regression"] = partial(predict_by_regression, rows, target, folds, _STRENGTHS)
     if settings.trees is not None:
         makers["trees"] = partial(predict_by_trees, rows, target, folds, settings.trees, seed)
     frequency = _frequency(target)
