@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onepos.cli.options import DrawOptions, RowOptions
-    from onepos.datasets import Dataset
     from onepos.datasets.dataset import LabelledRows
     from onepos.datasets.table import Table
     from onepos.estimator import SinglePositiveClassifier

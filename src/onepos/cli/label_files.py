@@ -156,7 +156,7 @@ def check_leaks(table: Table, options: RowOptions) -> None:
         return
     left = table.without(_dropped(options))
     for name in left.columns:
-        if name != label and left[name].dtype == object and bool((left[name].astype(str) == cells).all()):
+        if name != label and left[name].dtype.kind == "O" and bool((left[name].astype(str) == cells).all()):
             raise ValueError(
                 f"the label must not also be a feature; the columns '{label}' and '{name}' hold the same cells. Add "
                 f"--drop '{name}'."

@@ -39,7 +39,7 @@ def reduce_rows(rows: Any, seed: int) -> npt.NDArray[np.float32]:
     strong = np.sort(np.argsort(-square, kind="stable")[:_MOST_STRONG])
     strong = strong[square[strong] >= STRONG]
     weak = np.setdiff1d(np.flatnonzero(square), strong)
-    kept = rows[:, strong].toarray().astype(np.float32)
+    kept: npt.NDArray[np.float32] = rows[:, strong].toarray().astype(np.float32)
     if not len(weak):
         return kept
     n_directions = min(N_DIRECTIONS, n, len(weak))
