@@ -23,7 +23,7 @@ import pandas as pd
 from onepos.tables import TableEncoder
 
 BLOCK = 50_000
-WORDS = np.array(
+WORDS = np.array([f"{a}{b}{c}{d}" for a in "bdkm" for b in "aeo" for c in "rtn" for d in "aio"])
     [
         f"{a}{b}"
         for a in ["ba", "be", "bo", "da", "de", "do", "ka", "ke", "ko", "ma"]
