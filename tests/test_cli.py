@@ -212,19 +212,15 @@ class TestFitPredictEvaluate:
         code, _, err = run("fit", "rows.csv", "--label", "tag", "--epochs", 1, "--method", "an", "--quiet")
         assert (code, err) == (0, "")
 
-    def test_several_bad_columns_are_named_at_once(self, run, tmp_path):
+    def test_a_raw_table_is_taken_as_it_is(self, run, tmp_path):
         rows = pd.DataFrame({"x": [1.0, 2.0], "city": ["Rome", "Oslo"], "day": ["2024-01-31", "2024-02-01"]})
         rows.assign(age=[3, None], tag=["a", "b"]).to_csv(tmp_path / "rows.csv", index=False)
-        code, _, err = run("fit", "rows.csv", "--label", "tag", "--method", "an", "--epochs", 1, "--quiet")
-        assert code == 2
-        assert err == (
-            "error: rows.csv: features must be numbers, known and finite; 3 columns are not: 'city' holds text "
-            "('Rome', line 2), 'day' holds dates ('2024-01-31', line 2), 'age' has missing cells (line 3). Encode, "
-            "fill or correct them, or leave them out with drop (--drop city,day,age).\n"
-        )
-        assert not (tmp_path / "onepos-model").exists()
-        fit = ("fit", "rows.csv", "--label", "tag", "--method", "an", "--epochs", 1, "--quiet", "--drop")
-        assert run(*fit, "city,day,age")[0] == 0
+        fit = ("fit", "rows.csv", "--label", "tag", "--method", "an", "--epochs", 1)
+        code, out, _ = run(*fit, "--drop", "city", "--drop", "x")
+        assert code == 0
+        assert "  city: left out (--drop)\n  x: left out (--drop)\n  day: dates -> " in out
+        assert "  age: whole numbers, 50% missing -> standardized, and whether it is missing\n" in out
+        assert run(*fit, "--quiet", "--drop", "city,day,age")[0] == 0
 
     def test_rows_that_can_not_be_read_are_told_by_their_place(self, run, tmp_path):
         rows = pd.DataFrame({"x": np.arange(40.0), "tag": ["a", "b"] * 20})
@@ -615,7 +611,10 @@ class TestPredictions:
         np.savez(table / "x.npz", X=pd.read_csv(table / "new.csv").to_numpy())
         code, _, err = run("predict", "onepos-model", "x.npz", "--id", "item")
         assert code == 2
-        assert "--id names a column of a table (.csv, .csv.gz, .tsv, .tsv.gz, .parquet); x.npz is none." in err
+        assert (
+            "--id names a column of a table (.csv, .csv.gz, .tsv, .tsv.gz, .parquet, .jsonl, .jsonl.gz); x.npz is none."
+            in err
+        )
 
     def test_parquet_needs_a_library(self, run, table, model, monkeypatch):
         monkeypatch.setitem(sys.modules, "pyarrow", None)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from onepos.protocol import draw_single_positive as draw_single_positive
     from onepos.protocol import train_val_test_split as train_val_test_split
     from onepos.scoring import SCORERS as SCORERS
+    from onepos.tables import TableEncoder as TableEncoder
 
 _MODULES = {
     "onepos.methods.crossfit": ("held_out_probabilities",),
@@ -75,6 +76,7 @@ _MODULES = {
     "onepos.priors": ("PriorEstimate", "estimate_priors"),
     "onepos.protocol": ("draw_single_positive", "train_val_test_split"),
     "onepos.scoring": ("SCORERS",),
+    "onepos.tables": ("TableEncoder",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -23,6 +23,8 @@ from onepos.methods import make_method
 from onepos.methods.base import Method, Watch
 from onepos.metrics import average_precision
 from onepos.priors import check_top_k, decide, decide_top, read_rule
+from onepos.tables.choice import check_tables, make_encoder
+from onepos.tables.encoder import TableEncoder
 from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.loop import History, Trained, find_length, run_in_steps, train
 from onepos.training.outcome import read_curve, training_logits
@@ -51,7 +53,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     `classes_`. It is not a scikit-learn classifier by tag: what goes in (one label) and what comes out (a set of
     labels) differ in shape, which is not what scikit-learn means by the word.
 
-    X is a matrix of rows. For images use `SinglePositiveImageClassifier`.
+    X is a matrix of rows, or a table of numbers, categories, dates and text. For images use
+    `SinglePositiveImageClassifier`.
 
     Args:
         method: A name in METHODS or a Method object; its parameters are reached as `method__alpha`.
@@ -59,7 +62,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             number of labels), or a torch module from rows to features.
         hidden: Widths of the hidden layers of "mlp" and "wide".
         scale: "clipped" (zero mean and unit variance on the training rows, cut at ±5), "standard" (without the cut)
-            or "none".
+            or "none". A raw table is scaled by its encoder, whatever this says.
         bias_init: "frequency" or "zero", see `Plan`.
         epochs: Passes over the training rows, at most.
         early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it trains on
@@ -74,6 +77,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             probability to exceed, for all labels. `predict` and `decide` take another rule without another fit.
         min_labels: Labels that each row gets at least, the most probable ones, by "prior", "f1" and "hamming"; other
             rules do not add labels. "auto" is 1 where each training row has an observed label, and otherwise 0.
+        tables: What happens to a raw table (docs/tables.md): a data frame with cells that are missing or no numbers.
+            "auto": a `TableEncoder` turns it into numbers, in `fit` and in `predict`. "never": it is refused. Or an
+            encoder with options of your own, which is used for tables of numbers too.
         positives: "single" (each row holds exactly one positive, checked) or "any" (none or several are fine).
         device: "auto", "cpu", "cuda", "mps".
         precision: "32" or "bf16".
@@ -90,8 +96,9 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             label. They are those of `predict_proba`, or of models that did not see the row where the method has such.
         history_: What happened in each epoch.
         method_: The fitted method.
-        n_features_in_: Number of features.
+        n_features_in_: Number of features; of a raw table, its columns.
         feature_names_in_: Their names, if X had any.
+        encoder_: The fitted `TableEncoder`; None where X was numbers.
 
     Example:
         >>> from onepos import SinglePositiveClassifier, draw_single_positive, load_dataset
@@ -122,6 +129,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         weight_decay: float = 0.0,
         threshold: float | str = "prior",
         min_labels: int | str = "auto",
+        tables: str | TableEncoder = "auto",
         positives: str = "single",
         device: str = "auto",
         precision: str = "32",
@@ -139,6 +147,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         self.weight_decay = weight_decay
         self.threshold = threshold
         self.min_labels = min_labels
+        self.tables = tables
         self.positives = positives
         self.device = device
         self.precision = precision
@@ -158,7 +167,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         """Learn from rows with one observed positive each.
 
         Args:
-            X: (n, d) array, DataFrame or sparse matrix.
+            X: (n, d) array, DataFrame or sparse matrix. A table may hold text, categories, dates and missing cells; it
+                may be of pandas, polars, Arrow or Hugging Face `datasets`.
             y: n labels, or an (n, c) indicator (array, sparse or DataFrame; its columns become `classes_`).
             validation: (X_val, Y_val) to choose the best epoch by average precision. An indicator with a row of
                 two or more labels counts as fully labelled; a vector, or an indicator with at most one label per
@@ -343,6 +353,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         return tags
 
     def _check_parameters(self) -> None:
+        check_tables(getattr(self, "tables", "auto"))
         choices = {"scale": SCALES, "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
         for name, allowed in choices.items():
             check_choice(name, getattr(self, name), allowed)
@@ -385,7 +396,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         X = self._read_rows(X, reset=True)
         observed, self.classes_ = read_labels(y, X.shape[0], self.positives)
         warn_unobserved(observed, self.classes_)
-        self.scaling_ = make_scaling(X, self.scale)
+        self.scaling_ = make_scaling(X, self.scale if self.encoder_ is None else "none")
         held_out = None
         if validation is not None:
             X_val, y_val = as_pair(validation)
@@ -434,14 +445,30 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             self.feature_names_in_ = np.array(facts["feature_names"], dtype=object)
             if len(self.feature_names_in_) != self.n_features_in_:
                 raise KeyError("feature_names has the wrong size")
-        backbone = make_backbone(self.network, self.n_features_in_, len(self.classes_), self.hidden)
-        return backbone, n_outputs(backbone, torch.zeros(2, self.n_features_in_))
+        backbone = make_backbone(self.network, self._n_inputs, len(self.classes_), self.hidden)
+        return backbone, n_outputs(backbone, torch.zeros(2, self._n_inputs))
+
+    @property
+    def _n_inputs(self) -> int:
+        """Numbers per row that the network takes."""
+        encoder = getattr(self, "encoder_", None)
+        return self.n_features_in_ if encoder is None else encoder.n_outputs_
 
     def _parts(self) -> dict[str, nn.Module]:
         """The modules whose weights a model folder keeps, by name."""
         return {"network": self.network_}
 
     def _read_rows(self, X: Any, *, reset: bool) -> Any:
+        """Rows as numbers, an array or a CSR matrix; a raw table by the encoder, which is fitted with `reset`."""
+        if reset:
+            self.encoder_ = make_encoder(self.tables, X)
+            if self.encoder_ is not None:
+                self.encoder_.fit(X)
+                names = self.encoder_.feature_names_in_
+                self.feature_names_in_, self.n_features_in_ = names, len(names)
+        encoder = getattr(self, "encoder_", None)
+        if encoder is not None:
+            return encoder.transform(X)
         try:
             rows = validate_data(
                 self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_all_finite=False

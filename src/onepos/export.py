@@ -44,9 +44,15 @@ def export_onnx(model: SinglePositiveClassifier, file: str | os.PathLike[str]) -
 
     Raises:
         ImportError: A package is missing: pip install 'onepos[onnx]'.
-        ValueError: The network is one that torch can not export.
+        ValueError: The network is one that torch can not export, or the model was fitted to a raw table.
     """
     check_is_fitted(model)
+    if getattr(model, "encoder_", None) is not None:
+        raise ValueError(
+            "a model for ONNX must take numbers; this one was fitted to a raw table, and an ONNX graph can not hold "
+            "its encoder. Keep the model folder, or encode the table yourself (onepos.tables.TableEncoder), fit to the "
+            "numbers with scale='none', and export that model."
+        )
     for package in ("onnx", "onnxscript"):
         try:
             import_module(package)

@@ -21,6 +21,7 @@ from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.methods.base import Method
 from onepos.priors import DecisionCurve
+from onepos.tables.encoder import TableEncoder
 from onepos.training.loop import History
 from onepos.training.runtime import choose_device, narrow
 from onepos.training.samples import Scaling
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _CLASSES = {"rows": "SinglePositiveClassifier", "images": "SinglePositiveImageClassifier"}
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
-_CURVE = "decisions."  # before the names of its tensors
+_CURVE, _TABLES = "decisions.", "tables."  # before the names of their tensors
 _NEXT = ".{}.next"  # a file that is written and not yet in its place
 
 
@@ -55,6 +56,8 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
         tensors["scaling.scale"] = torch.from_numpy(model.scaling_.scale)
         tensors["scaling.limit"] = torch.tensor(model.scaling_.limit, dtype=torch.float64)
     tensors |= {f"{_CURVE}{name}": torch.as_tensor(values) for name, values in model.decision_curve_._asdict().items()}
+    encoder_facts, arrays = _encoder_state(model)
+    tensors |= {f"{_TABLES}{name}": torch.tensor(array) for name, array in arrays.items()}
     weights = save(tensors)
     facts = {
         "format": FORMAT,
@@ -65,6 +68,7 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
         "method": {"class": _class_name(model.method_), "parameters": model.method_.get_params()},
         "classes": model.classes_.tolist(),
         **model._facts(),
+        **encoder_facts,
         "class_prior": without_nan(model.class_prior_.tolist()),
         "class_prior_interval": without_nan(model.class_prior_interval_.tolist()),
         "thresholds": model.thresholds_.tolist(),
@@ -206,6 +210,7 @@ def _rebuild(
         mean, scale, limit = (tensors.pop(f"scaling.{name}") for name in Scaling._fields)
         model.scaling_ = Scaling(mean.numpy(), scale.numpy(), float(limit))
 
+    _restore_encoder(model, facts, tensors)
     fitted = _make_method(facts["method"], method)
     backbone, n_features = model._restore(facts, fitted)
     fitted.head = fitted.make_head(n_features, c)
@@ -219,6 +224,29 @@ def _rebuild(
     if tensors:
         raise KeyError(f"{next(iter(tensors))} belongs to no part")
     return model
+
+
+def _encoder_state(model: SinglePositiveClassifier) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """The facts and arrays of the encoder of raw tables, where the model has one."""
+    encoder = getattr(model, "encoder_", None)
+    if encoder is None:
+        return {}, {}
+    facts, arrays = encoder.to_state()
+    return {"table_encoder": facts}, arrays
+
+
+def _restore_encoder(model: SinglePositiveClassifier, facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    """Give the model the encoder of its folder and take its tensors out of the others; a model may have none."""
+    mine = [key for key in tensors if key.startswith(_TABLES)]
+    arrays = {key.removeprefix(_TABLES): tensors.pop(key).numpy() for key in mine}
+    if facts["kind"] != "rows":
+        return
+    stored = facts.get("table_encoder")
+    model.encoder_ = None if stored is None else TableEncoder.from_state(stored, arrays)
+    if model.tables is None:
+        if model.encoder_ is None:
+            raise KeyError("table_encoder")
+        model.tables = TableEncoder(**model.encoder_.get_params())
 
 
 def _device_here(name: str) -> str:
@@ -270,12 +298,12 @@ def _class_name(method: Method) -> str:
 
 
 def _parameters(model: SinglePositiveClassifier) -> dict[str, Any]:
-    """The constructor's parameters but for the method; null for a network of the user's own and a random state."""
+    """The constructor's parameters but for the method; null for what is the user's own, such as a network."""
     parameters: dict[str, Any] = model.get_params(deep=False)
     del parameters["method"]
-    for name, kept in (("network", str), ("random_state", int)):
-        if not isinstance(parameters[name], kept):
-            parameters[name] = None
+    for name, kept in (("network", str), ("random_state", int), ("tables", str)):
+        if name in parameters and not isinstance(parameters[name], kept):
+            parameters[name] = None  # an encoder is stored once, fitted
     return parameters
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +12,16 @@ from onepos.cli.inputs import as_inputs, spread_labels
 from onepos.validation import without_nan
 
 if TYPE_CHECKING:
-    from onepos.cli.options import ImageOptions, NetworkOptions
-    from onepos.datasets import Dataset
+    from onepos.cli.options import ImageOptions, NetworkOptions, RowOptions
+    from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
-    from onepos.images.readers import ImageDataset
 
 _LABELS_LISTED = 30
 _COLUMNS = ("labels", "observed", "class_prior", "class_prior_lower", "class_prior_upper")
 
 
 def make_classifier(
-    rows: Dataset | ImageDataset,
+    rows: LabelledRows,
     method: Any,
     network: NetworkOptions,
     images: ImageOptions,
@@ -43,10 +44,10 @@ def make_classifier(
 
 def train_model(
     model: SinglePositiveClassifier,
-    rows: Dataset | ImageDataset,
+    rows: LabelledRows,
     observed: Any,
     quiet: bool,
-    held_out: Dataset | ImageDataset | None = None,
+    held_out: LabelledRows | None = None,
     checkpoint: Path | None = None,
     time_limit: float | None = None,
 ) -> None:
@@ -54,7 +55,7 @@ def train_model(
     import pandas as pd
 
     names, features = list(rows.label_names), getattr(rows, "feature_names", None)
-    with progress(quiet) as advance:
+    with naming_table(rows), progress(quiet) as advance:
         model.fit(
             as_inputs(rows, features),
             pd.DataFrame(observed, columns=names),
@@ -65,6 +66,17 @@ def train_model(
             on_progress=lambda what, done, n: advance(what, done - 1, n),
             **image_progress(model, advance),
         )
+
+
+@contextmanager
+def naming_table(rows: LabelledRows) -> Iterator[None]:
+    """Put the name of the file before what is wrong with a raw table."""
+    from onepos.tables.cells import TableError
+
+    try:
+        yield
+    except TableError as error:
+        raise ValueError(f"{rows.source or rows.name}: {error}") from None
 
 
 def image_progress(model: SinglePositiveClassifier, advance: Advance) -> dict[str, Any]:
@@ -105,6 +117,23 @@ def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any) -
         "versions": {"onepos": __version__, "python": platform.python_version()}
         | {package: version(package) for package in ("torch", "numpy", "scikit-learn")},
     }
+
+
+def show_columns(model: SinglePositiveClassifier, options: RowOptions) -> None:
+    """Print for each column of a raw table how it was read and what it became."""
+    encoder = getattr(model, "encoder_", None)
+    if encoder is None:
+        return
+    if options.id_column is not None:
+        print(f"  {options.id_column}: left out, the ids (--id)")
+    for given in options.drop or ():
+        print(f"  {given}: left out (--drop)")
+    for column in encoder.describe():
+        if column.reason:
+            print(f"  {column.name}: left out, {column.reason}")
+            continue
+        gaps = f", {column.missing:.0%} missing" if column.missing else ""
+        print(f"  {column.name}: {column.read_as}{gaps} -> {column.became}")
 
 
 def show_fit(model: SinglePositiveClassifier, summary: dict[str, Any], out: Path, report: Path | None) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onepos.cli.options import DrawOptions, RowOptions
-    from onepos.datasets import Dataset
+    from onepos.datasets.dataset import LabelledRows
     from onepos.datasets.table import Table
     from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
@@ -31,7 +31,9 @@ _LAYOUTS = ("voc:", "coco:", "nuswide:", "cub:")
 """Data sets with an official layout on disk, named as `voc:FOLDER` and read by the function read_voc."""
 
 
-def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = None) -> Dataset | ImageDataset:
+def read_rows(
+    data: str, options: RowOptions, features: Sequence[str] | None = None, is_raw: bool | None = None
+) -> LabelledRows:
     """A file, a folder of images, or a named data set; with `:part` behind it, one part of its split.
 
     Args:
@@ -39,8 +41,11 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
         options: Which columns hold what, and the seed of the split.
         features: The columns of a table that a model needs as features; by default all but the labels, with a
             warning about those that look like row numbers or ids.
+        is_raw: Whether the cells of a table stay as they are; None: where some are missing or no numbers.
     """
+    from onepos.cli.label_files import check_leaks, read_with_labels
     from onepos.datasets import load_dataset, read_dataset
+    from onepos.datasets.raw import RawDataset
 
     name, part = _cut_part(data)
     table = _open_if_table(name, options)
@@ -50,17 +55,21 @@ def read_rows(data: str, options: RowOptions, features: Sequence[str] | None = N
         raise ValueError(
             f"--image names a column of paths in a table (.csv, .tsv, .parquet); {name} is none. Leave it out."
         )
+    if options.labels is not None:
+        dataset = read_with_labels(name, table, options, features, is_raw)
+        return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
     columns = _column_options(name, options)
     if "/" in name and not Path(name).exists():
         raise FileNotFoundError(f"there is no file or folder {name}. Name one that is there, or a data set.")
     if table is not None:
-        dataset = table.to_dataset(**columns, features=features)
+        check_leaks(table, options)
+        dataset = table.to_dataset(**columns, features=features, is_raw=is_raw)
     else:
         is_file = Path(name).suffix != "" or Path(name).exists()
         dataset = read_dataset(name, **columns) if is_file else load_dataset(name, options.data_root)
     if options.label and not options.separator:
         _warn_of_odd_labels(dataset.label_names, dataset.n_samples)
-    if table is not None and features is None:
+    if table is not None and features is None and not isinstance(dataset, RawDataset):
         _warn_of_id_columns(table.frame[list(dataset.feature_names or ())])
     return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
 
@@ -133,7 +142,7 @@ def _read_image_rows(name: str, part: str, options: RowOptions, table: Table | N
     return images.take(parts[part])
 
 
-def _parts(dataset: Dataset, seed: int) -> dict[str, Any]:
+def _parts(dataset: LabelledRows, seed: int) -> dict[str, Any]:
     """The rows of each part: as they come with the data, otherwise by the seed."""
     import numpy as np
 
@@ -201,10 +210,12 @@ def _is_fraction(text: str) -> bool:
 
 def _column_options(name: str, options: RowOptions) -> dict[str, Any]:
     """The options about columns as the reader of this kind of file takes them."""
-    known = ("label", "separator", "label_columns", "drop")
+    known = ("label", "separator", "label_columns")
     columns: dict[str, Any] = {key: value for key in known if (value := getattr(options, key))}
-    for key in columns.keys() & {"label_columns", "drop"}:
-        columns[key] = columns[key].split(",")
+    if "label_columns" in columns:
+        columns["label_columns"] = columns["label_columns"].split(",")
+    if dropped := dropped_columns(options):
+        columns["drop"] = dropped
     kind = Path(name.removesuffix(".gz")).suffix
     if kind not in (".arff", ".mat"):
         return columns
@@ -217,9 +228,19 @@ def _column_options(name: str, options: RowOptions) -> dict[str, Any]:
     return {} if labels is None else {"labels": labels if kind == ".arff" else labels[0]}
 
 
-def observe(
-    rows: Dataset | ImageDataset, options: DrawOptions, seed: int, positives: str, save_to: Path | None = None
-) -> Any:
+def dropped_columns(options: RowOptions, id_column: str | None = None) -> list[str]:
+    """The columns of --drop and --id, which are not features."""
+    named = [name for given in options.drop or () for name in given.split(",")]
+    ids = [_as_pattern(name) for name in (options.id_column, id_column) if name is not None]
+    return [*named, *ids]
+
+
+def _as_pattern(name: str) -> str:
+    """A column name whose characters of a pattern stand for themselves."""
+    return re.sub(r"([*?[])", r"[\1]", name)
+
+
+def observe(rows: LabelledRows, options: DrawOptions, seed: int, positives: str, save_to: Path | None = None) -> Any:
     """The observed labels: as the data holds them, or by the draw of the options, which is written to `save_to`."""
     from onepos.datasets import load_draw, save_draw
     from onepos.protocol import draw_single_positive
@@ -246,22 +267,25 @@ def observe(
     return rows.Y
 
 
-def as_inputs(rows: Dataset | ImageDataset, names: Sequence[str] | None = None) -> Any:
+def as_inputs(rows: Any, names: Sequence[str] | None = None) -> Any:
     """The files of images, or the features; with `names`, those of the model, its columns in its order."""
     import numpy as np
     import pandas as pd
 
+    from onepos.datasets.raw import RawDataset
     from onepos.images.readers import ImageDataset
 
     if isinstance(rows, ImageDataset):
         return rows.files
+    if isinstance(rows, RawDataset):
+        return rows.frame
     if names is None or rows.feature_names is None or rows.is_sparse:
         return rows.X
     frame = pd.DataFrame(np.asarray(rows.X), columns=list(rows.feature_names), copy=False)  # a view of the features
     return frame[list(names)] if set(names) <= set(frame.columns) else frame
 
 
-def spread_labels(rows: Dataset | ImageDataset, names: list[str]) -> Any:
+def spread_labels(rows: LabelledRows, names: list[str]) -> Any:
     """Y of `rows` with one column per name; a label that does not occur in `rows` is absent everywhere."""
     Y, unknown = match_labels(rows, names)
     if unknown:
@@ -269,7 +293,7 @@ def spread_labels(rows: Dataset | ImageDataset, names: list[str]) -> Any:
     return Y
 
 
-def match_labels(rows: Dataset | ImageDataset, names: list[str]) -> tuple[Any, list[str]]:
+def match_labels(rows: LabelledRows, names: list[str]) -> tuple[Any, list[str]]:
     """The same, and the labels of `rows` that are not among the names; at least one must be."""
     import numpy as np
 
@@ -284,7 +308,7 @@ def match_labels(rows: Dataset | ImageDataset, names: list[str]) -> tuple[Any, l
 
 
 def judge_labels(
-    rows: Dataset | ImageDataset, is_read: Any, Y: Any, unknown: list[str], what: str
+    rows: LabelledRows, is_read: Any, Y: Any, unknown: list[str], what: str
 ) -> tuple[list[str], dict[str, Any]]:
     """What to know before one trusts scores: sentences, and the same as facts.
 
@@ -320,7 +344,7 @@ def judge_labels(
     }
 
 
-def _unknown_label(rows: Dataset | ImageDataset, unknown: list[str], names: list[str]) -> ValueError:
+def _unknown_label(rows: LabelledRows, unknown: list[str], names: list[str]) -> ValueError:
     return ValueError(
         f"every label must be one the model was fitted with; {rows.name} holds {unknown[0]!r}: "
         f"{suggest(unknown[0], names)}"
@@ -336,7 +360,11 @@ def read_inputs(
     """
     name, part = _cut_part(data)
     names = getattr(model, "feature_names_in_", None)
-    _check_id_column(id_column, name, [] if names is None else list(names))
+    encoder = getattr(model, "encoder_", None)
+    used = list(names) if encoder is None and names is not None else []
+    _check_id_column(id_column, name, used if encoder is None else [column.name for column in encoder.columns_])
+    if encoder is not None:
+        return _read_raw(name, part, options, id_column)
     if model.kind == "images":
         return _list_images(name, part, options, id_column)
     if Path(name).is_dir():
@@ -349,11 +377,32 @@ def read_inputs(
 
     from onepos.protocol import train_val_test_split
 
-    X, found, ids = _read_features(name, names, options.drop, id_column)
+    X, found, ids = _read_features(name, names, dropped_columns(options), id_column)
     if part:
         rows = train_val_test_split(np.ones((X.shape[0], 1)), options.split_seed)._asdict()[part]
         X, ids = X[rows], None if ids is None else [ids[row] for row in rows]
     return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X, ids
+
+
+def _read_raw(name: str, part: str, options: RowOptions, id_column: str | None) -> tuple[Any, list[str] | None]:
+    """The cells of a table as they are, and the ids of its rows."""
+    import numpy as np
+
+    from onepos.datasets.table import TABLE_SUFFIXES, open_table
+    from onepos.protocol import train_val_test_split
+
+    if not name.lower().endswith(TABLE_SUFFIXES):
+        raise ValueError(
+            f"the model was fitted to a raw table; {name} is none ({', '.join(TABLE_SUFFIXES)}). Name a table with the "
+            "same columns."
+        )
+    table = open_table(name, text=[id_column])
+    ids = None if id_column is None else table.to_texts(id_column)
+    frame = table.without(dropped_columns(options, id_column))
+    if part:
+        rows = train_val_test_split(np.ones((len(frame), 1)), options.split_seed)._asdict()[part]
+        frame, ids = frame.take(rows), None if ids is None else [ids[row] for row in rows]
+    return frame, ids
 
 
 def _check_id_column(id_column: str | None, name: str, features: list[str]) -> None:
@@ -370,12 +419,18 @@ def _check_id_column(id_column: str | None, name: str, features: list[str]) -> N
 
 
 def _read_features(
-    name: str, wanted: Sequence[str] | None, drop: str | None, id_column: str | None
+    name: str, wanted: Sequence[str] | None, dropped: list[str], id_column: str | None
 ) -> tuple[Any, Sequence[str] | None, list[str] | None]:
     """The features of a file, their names, and the ids of its rows."""
     from onepos.datasets import open_table, read_features
 
-    columns, dropped = None if wanted is None else list(wanted), drop.split(",") if drop else []
+    columns = None if wanted is None else list(wanted)
+    if columns is None and name.lower().endswith((".npy", ".parquet")):
+        from onepos.datasets.embeddings import list_column, read_embeddings
+
+        if name.lower().endswith(".npy") or list_column(open_table(name).frame) is not None:
+            found = read_embeddings(name, id_column)
+            return found.X, None, found.ids
     if id_column is None:
         return *read_features(name, columns=columns, drop=dropped), None
     table = open_table(name, text=[id_column])

@@ -13,7 +13,15 @@ from typer import Argument, Option
 
 from onepos.cli import options
 from onepos.cli.console import progress, show_json, show_number, show_table
-from onepos.cli.fitting import image_progress, make_classifier, show_fit, summarize_fit, train_model, without_skipped
+from onepos.cli.fitting import (
+    image_progress,
+    make_classifier,
+    show_columns,
+    show_fit,
+    summarize_fit,
+    train_model,
+    without_skipped,
+)
 from onepos.cli.inputs import (
     as_inputs,
     check_folder,
@@ -26,13 +34,13 @@ from onepos.cli.inputs import (
     read_inputs,
     read_rows,
 )
+from onepos.cli.label_files import check_declared
 from onepos.cli.options import Estimator
 from onepos.validation import without_nan
 
 if TYPE_CHECKING:
-    from onepos.datasets import Dataset
+    from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
-    from onepos.images.readers import ImageDataset
     from onepos.priors import PriorEstimate
 
 
@@ -71,6 +79,7 @@ def fit(
     train_options: options.TrainOptions,
     image_options: options.ImageOptions,
     network_options: options.NetworkOptions,
+    table_options: options.TableOptions,
     out: Annotated[Path, Option(help="The model folder.")] = Path("onepos-model"),
     report: Annotated[Path | None, Option(help="Also write a report page (HTML) to this file.")] = None,
     save_draw: Annotated[Path | None, Option(help="Write the draw to this file.")] = None,
@@ -104,9 +113,10 @@ def fit(
     check_folder(checkpoint, save_draw, report)
     seconds_allowed = parse_time(time_limit)
     settings = train_options.parameters()
-    rows = read_rows(data, row_options)
-    needed = getattr(rows, "feature_names", None)
-    held_out = None if validation is None else read_rows(validation, row_options, needed)
+    check_declared(row_options, [*(table_options.text or ()), *(table_options.categorical or ())])
+    rows = read_rows(data, row_options, is_raw=True if table_options.is_given else None)
+    needed, is_raw = getattr(rows, "feature_names", None), hasattr(rows, "frame")
+    held_out = None if validation is None else read_rows(validation, row_options, needed, is_raw)
     observed = observe(rows, draw_options, seed, settings.get("positives", "single"), save_draw)
 
     from onepos.bench.recipes import Recipe, check_recipe, find_recipe
@@ -118,7 +128,8 @@ def fit(
         check_recipe(method, recipe)
         chosen = find_recipe(method, recipe, rows.Y if is_full(rows.Y) else None)
     made = make_method(method, **(chosen.parameters | parse_parameters(parameters)))
-    model = make_classifier(rows, made, network_options, image_options, fine_tune, random_state=seed)
+    tables = table_options.parameters()
+    model = make_classifier(rows, made, network_options, image_options, fine_tune, random_state=seed, **tables)
     known = model.get_params(deep=False)  # a recipe for images may name what rows do not have
     model.set_params(**{name: value for name, value in (chosen.plan | settings).items() if name in known})
     spent = time.perf_counter() - started
@@ -152,6 +163,7 @@ def fit(
         unit, width = ("row", f", {model.n_features_in_} features") if model.kind == "rows" else ("image", "")
         per = f"{observed.sum(1).mean():.2f} observed labels per {unit}"
         print(f"read {data}: {rows.n_samples} {unit}s{width}, {rows.n_labels} labels, {per}")
+        show_columns(model, row_options)
         show_fit(model, summary, out, report)
 
 
@@ -220,8 +232,8 @@ def evaluate(
 
     fitted = _load(model, image_options)
     _check_rule(fitted, rule)
-    features = getattr(fitted, "feature_names_in_", None)
-    rows = read_rows(data, row_options, features)
+    features, is_raw = getattr(fitted, "feature_names_in_", None), getattr(fitted, "encoder_", None) is not None
+    rows = read_rows(data, row_options, features, is_raw)
     names = [str(name) for name in fitted.classes_]
     Y, unknown = match_labels(rows, names)
     probability = _predict(fitted, as_inputs(rows, features), as_json)
@@ -364,9 +376,7 @@ def _explain_priors(estimate: PriorEstimate, estimator: Estimator) -> None:
         print(f"{count} {why}")
 
 
-def _trained_scores(
-    model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, quiet: bool
-) -> tuple[Any, Any]:
+def _trained_scores(model: SinglePositiveClassifier, rows: LabelledRows, observed: Any, quiet: bool) -> tuple[Any, Any]:
     """Logits of the rows the model is trained on, and their observed labels; without skipped images."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # features of images are needed twice
         if model.kind == "images":
@@ -379,7 +389,7 @@ def _trained_scores(
 
 
 def _held_out_scores(
-    model: SinglePositiveClassifier, rows: Dataset | ImageDataset, observed: Any, quiet: bool
+    model: SinglePositiveClassifier, rows: LabelledRows, observed: Any, quiet: bool
 ) -> tuple[Any, Any]:
     """Held-out P(observed label | row), and the observed labels; without skipped images."""
     from onepos.labels import read_labels

@@ -23,8 +23,9 @@ DataArgument = Annotated[
     str,
     Argument(
         metavar="DATA",
-        help="A file (.csv .tsv .parquet .npz .arff .mat), the name of a data set, or images: a folder with a folder "
-        "per class, a table with the columns path and label, or voc:FOLDER, coco:FOLDER, nuswide:FOLDER, cub:FOLDER. "
+        help="A file (.csv .tsv .jsonl .parquet .npz .npy .arff .mat), the name of a data set, or images: a folder "
+        "with a folder per class, a table with the columns path and label, or voc:FOLDER, coco:FOLDER, nuswide:FOLDER, "
+        "cub:FOLDER. "
         "DATA:train, DATA:val and DATA:test select a part of the split that comes with the data (where it has no val "
         "part, a tenth of the training rows), or else of a seeded 80/10/10 split.",
     ),
@@ -50,7 +51,10 @@ class InputOptions:
     """Which columns hold the inputs of a fitted model, and which part of the data is meant."""
 
     image: Annotated[str | None, Option(help="The column of paths of images [default: path, if it holds some].")] = None
-    drop: Annotated[str | None, Option(help="Columns that are not features, by commas; or a pattern.")] = None
+    drop: Annotated[
+        list[str] | None,
+        Option(metavar="COLUMN", help="A column that is not a feature, several by commas, or a pattern; repeatable."),
+    ] = None
     split_seed: Annotated[int, Option(help="Seed of the split behind :train, :val and :test.")] = 0
     data_root: DataRoot = None
 
@@ -64,6 +68,41 @@ class RowOptions(InputOptions):
     label_columns: Annotated[str | None, Option(help="0/1 label columns, by commas, or a pattern such as 'tag_*'.")] = (
         None
     )
+    labels: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="A table with the labels, if DATA has none: its rows are those of DATA, or have the same --id.",
+        ),
+    ] = None
+    id_column: Annotated[
+        str | None,
+        Option("--id", metavar="COLUMN", help="The column that names the rows; it is not a feature."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """What columns of a raw table are, where that is not found by itself."""
+
+    text: Annotated[list[str] | None, Option(metavar="COLUMN", help="A column to read as text; repeatable.")] = None
+    categorical: Annotated[
+        list[str] | None,
+        Option(metavar="COLUMN", help="A column to read as categories, such as codes; repeatable."),
+    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether a column is named."""
+        return bool(self.text or self.categorical)
+
+    def parameters(self) -> dict[str, Any]:
+        """The same as parameters of a classifier."""
+        if not self.is_given:
+            return {}
+        from onepos.tables import TableEncoder
+
+        return {"tables": TableEncoder(text=tuple(self.text or ()), categorical=tuple(self.categorical or ()))}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Tables with one row per sample: CSV, TSV and Parquet.
+"""Tables with one row per sample: CSV, TSV, JSON lines and Parquet.
 
 `open_table` opens a file once and keeps what it found in a `Table`, from which the features, the labels or the columns
 of an image table are taken. A file is opened again only to find the line that an error message names.
@@ -22,13 +22,15 @@ import numpy.typing as npt
 
 from onepos.datasets.dataset import Dataset, Features, Labels, check_features
 from onepos.datasets.files import BinaryFile, check_file, naming, open_binary, strip_suffix
+from onepos.datasets.json_lines import read_json_lines
+from onepos.datasets.raw import RawDataset
 from onepos.labels import binarize
 from onepos.validation import check_known, find_repeat
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+TABLE_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet", ".jsonl", ".jsonl.gz")
 # In a label cell these are names like any other; in a feature cell they stand for a missing number.
 MISSING = ["", "NA", "N/A", "n/a", "<NA>", "nan", "NaN", "NAN", "null", "NULL", "None", "?"]
 
@@ -49,20 +51,24 @@ def read_table(
 ) -> Dataset:
     """Read a table with labels and numeric features; see `open_table` and `Table.to_dataset`."""
     table = open_table(path, text=[label])
-    return table.to_dataset(label=label, separator=separator, label_columns=label_columns, drop=drop)
+    read = table.to_dataset(label=label, separator=separator, label_columns=label_columns, drop=drop)
+    assert isinstance(read, Dataset)  # since it is not to be raw
+    return read
 
 
 def open_table(path: str | Path, *, text: Sequence[str | None] = ()) -> Table:
     """Read a table into memory; the file is opened once.
 
     Args:
-        path: `.csv`, `.tsv` (also `.gz`; first line: column names; UTF-8) or `.parquet`. A CSV file without a comma
-            in its first line may use semicolons or tabs.
+        path: `.csv`, `.tsv` (also `.gz`; first line: column names; UTF-8), `.jsonl` (also `.gz`; an object per line)
+            or `.parquet`. A CSV file without a comma in its first line may use semicolons or tabs.
         text: Columns of a text file whose cells are kept as they are written, where the table has them.
     """
     path = check_file(Path(path))
     if path.suffix.lower() == ".parquet":
         frame, delimiter = _read_parquet(path), ""
+    elif path.name.lower().endswith((".jsonl", ".jsonl.gz")):
+        frame, delimiter = read_json_lines(path), ""
     else:
         with naming(path, "Save it as UTF-8 text with the column names in the first line."), open_binary(path) as file:
             try:
@@ -94,8 +100,9 @@ class Table:
         label_columns: Names = None,
         drop: Names = None,
         features: Sequence[str] | None = None,
-    ) -> Dataset:
-        """Labels from one column or from 0/1 columns, numeric features from all others.
+        is_raw: bool | None = False,
+    ) -> Dataset | RawDataset:
+        """Labels from one column or from 0/1 columns, features from all others.
 
         True and False count as 1 and 0. Features are kept as float32, or float64 where float32 would blur a column.
 
@@ -106,6 +113,8 @@ class Table:
                 or a list of both.
             drop: Columns to leave out: a name, a pattern, or a list of both.
             features: The only columns to take as features, which a model needs; all others are left out.
+            is_raw: False: features must be numbers, known and finite. True: they are kept as they are. None: they are
+                kept as they are where some are no numbers, or missing.
         """
         if (label is None) == (label_columns is None):
             raise ValueError(
@@ -119,16 +128,61 @@ class Table:
                 self.check_columns([label], frame.columns)
             names = self._match(label_columns) if label is None else [label]
             inputs = frame.drop(columns=names)
-            if features is not None:
-                self.check_columns(features, inputs.columns)
-                inputs = inputs[list(features)]
-            X = self._to_features(inputs, are_needed=features is not None)
-            if label is not None:
-                Y, label_names = binarize(_label_cells(frame[label]), separator)
-            else:
-                Y, label_names = self._to_indicator(frame[names]), tuple(names)
-            name = strip_suffix(self.path)
-            return Dataset(name, X, Y, label_names, tuple(inputs.columns), source=self.path.name)
+            X = self._to_inputs(inputs, features, is_raw)
+            return self._build(X, *self._to_labels(frame[names], label, separator), inputs.columns, features)
+
+    def to_labels(
+        self, *, label: str | None = None, separator: str | None = None, label_columns: Names = None
+    ) -> tuple[Labels, tuple[str, ...]]:
+        """The labels alone, from one column or from 0/1 columns."""
+        with naming(self.path):
+            names = self._match(label_columns) if label is None else [label]
+            self.check_columns(names)
+            return self._to_labels(self.frame[names], label, separator)
+
+    def _to_labels(
+        self, frame: pd.DataFrame, label: str | None, separator: str | None
+    ) -> tuple[Labels, tuple[str, ...]]:
+        if label is not None:
+            return binarize(_label_cells(frame[label]), separator)
+        return self._to_indicator(frame), tuple(frame.columns)
+
+    def with_labels(
+        self,
+        inputs: pd.DataFrame,
+        Y: Labels,
+        label_names: tuple[str, ...],
+        features: Sequence[str] | None,
+        is_raw: bool | None,
+    ) -> Dataset | RawDataset:
+        """Some columns of this table beside labels; see `to_dataset`."""
+        with naming(self.path):
+            X = self._to_inputs(inputs, features, is_raw)
+            return self._build(X, Y, label_names, inputs.columns, features)
+
+    def _to_inputs(
+        self, inputs: pd.DataFrame, features: Sequence[str] | None, is_raw: bool | None
+    ) -> pd.DataFrame | npt.NDArray[np.float64]:
+        """The cells of a raw table, or numbers."""
+        if is_raw or (is_raw is None and _is_raw(inputs)):
+            return inputs if features is None else inputs[[name for name in inputs.columns if name in features]]
+        if features is not None:
+            self.check_columns(features, inputs.columns)
+            inputs = inputs[list(features)]
+        return self._to_features(inputs, are_needed=features is not None)
+
+    def _build(
+        self, X: Any, Y: Labels, label_names: tuple[str, ...], columns: Iterable[str], features: Sequence[str] | None
+    ) -> Dataset | RawDataset:
+        name, file = strip_suffix(self.path), self.path.name
+        if not isinstance(X, np.ndarray):
+            return RawDataset(name, X, Y, label_names, source=file)
+        return Dataset(name, X, Y, label_names, tuple(columns if features is None else features), source=file)
+
+    def without(self, drop: Names) -> pd.DataFrame:
+        """The cells of all columns but those named or matched by a pattern."""
+        with naming(self.path):
+            return self.frame.drop(columns=self._match(drop))
 
     def to_features(
         self, columns: Sequence[str] | None = None, drop: Names = None
@@ -273,6 +327,11 @@ def _find_text(column: pd.Series[Any]) -> _Fault | None:
     return _Fault(str(column.name), row, value, alone, among, remedy)
 
 
+def _is_raw(frame: pd.DataFrame) -> bool:
+    """Whether some cells are missing, or no numbers."""
+    return bool(frame.isna().to_numpy().any()) or any(_find_text(frame[column]) for column in frame.columns)
+
+
 def _find_not_finite(name: str, values: npt.NDArray[np.float64]) -> _Fault | None:
     """The first cell of a column of numbers that is missing or infinite."""
     wrong = np.flatnonzero(~np.isfinite(values))
@@ -347,6 +406,17 @@ def _read_text(path: Path, file: BinaryFile, text: set[str | None]) -> tuple[pd.
     )
     _check_widths(path, file, frame, delimiter, len(columns))
     return frame, delimiter
+
+
+def read_header(path: Path) -> list[str]:
+    """The column names of a text file; none of files of another kind."""
+    if not check_file(path).name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
+        return []
+    with naming(path), open_binary(path) as file:
+        header = file.readline().decode("utf-8-sig", "replace")
+        delimiter = "\t" if ".tsv" in path.name.lower() else next((mark for mark in ",;\t" if mark in header), ",")
+        with closing(_cells(file, delimiter)) as rows:
+            return next(rows, (0, list[str]()))[1]
 
 
 def _find_other_encoding(file: BinaryFile) -> str:

@@ -183,6 +183,8 @@ class TrainView:
         seed: The seed of the training.
         shared: Where to keep what other runs on the same rows can use too.
         watch: Where a long `setup` reports its progress, and when it must be over.
+        sparse_inputs: What of the rows differs from one constant row, as a SciPy matrix (n, d); None where the rows
+            are not sparse.
     """
 
     observed: Tensor
@@ -197,6 +199,7 @@ class TrainView:
     seed: int = 0
     shared: Shared = field(default_factory=Shared)
     watch: Watch = field(default_factory=Watch)
+    sparse_inputs: Callable[[], Any] = lambda: None
 
     @property
     def n_samples(self) -> int:

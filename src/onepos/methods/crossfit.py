@@ -1,7 +1,7 @@
 """Held-out probabilities of the observed label: what other rows tell about a row, from models and from neighbours.
 
 γ is the observed label of a row. The probability that it is label j is the expectation of y_j/|y| given x, which is
-what the data can tell of a row without full labels. Five predictions that never saw the row's own γ are mixed:
+what the data can tell of a row without full labels. Predictions that never saw the row's own γ are mixed:
 
     linear      softmax regression, trained on the other folds
     layered     the same on a hidden layer with dropout
@@ -9,6 +9,7 @@ what the data can tell of a row without full labels. Five predictions that never
     vote        of the rows nearest in angle, weighted by softmax(temperature · cosine), where a row is its features
                 beside the square roots of the mixture without the vote: rows are near if features and labels are alike
     frequency   how often label j is observed among the other rows, ρ_j
+    regression  of wide sparse rows, such as text, also a softmax regression that is fitted to the end
 
     s̃ = Σ λ·prediction,   λ by EM on Σ_i log s̃_{i,γ_i}
 
@@ -38,8 +39,10 @@ from onepos.methods.fold_models import (
     TreeSettings,
     make_folds,
     predict_by_networks,
+    predict_by_regression,
     predict_by_trees,
 )
+from onepos.methods.reduction import WIDE, reduce_rows
 
 _EM_STEPS = 100
 
@@ -50,6 +53,8 @@ _LIMIT = 5.0
 _LINEAR = NetworkSettings(0, ((1e-3, 0.0), (1e-3, 1e-3), (3e-3, 1e-2), (3e-3, 3e-2)))
 _LAYERED = NetworkSettings(256, ((1e-3, 0.0), (1e-3, 1e-3), (1e-3, 3e-3)))
 _TREES = TreeSettings()
+_STRENGTHS = (0.1, 1.0, 10.0)
+"""Inverse penalties of the regressions of wide sparse rows."""
 
 # Cosines held at a time (64 MiB).
 _BLOCK = 1 << 24
@@ -110,7 +115,8 @@ def held_out_probabilities(
 
     Args:
         X: (n, d) features of any scale: a tensor, on whose device the work is done, an array, a data frame or a SciPy
-            sparse matrix, which is made dense (4·n·d bytes).
+            sparse matrix. One of at most 2048 columns is made dense; of a wider one, such as TF-IDF weights, the main
+            directions are taken, without any scaling.
         y: Labels as for `SinglePositiveClassifier.fit` with positives="any": a vector, or an (n, c) indicator. A row
             with several observed labels counts for each of them in equal parts; a row with none is predicted but not
             learnt from.
@@ -123,12 +129,14 @@ def held_out_probabilities(
         >>> bool((fit.probability[0::2, 0] > 0.9).all())
         True
     """
-    rows = _as_rows(X)
-    values = y.cpu().numpy() if isinstance(y, Tensor) else y
-    observed, _ = read_labels(values, len(rows), "any")
     is_seed = isinstance(random_state, int | np.integer)
     seed = int(random_state) if is_seed else int(check_random_state(random_state).randint(2**31 - 1))  # type: ignore[arg-type]
-    return cross_fit(rows, torch.tensor(observed, device=rows.device), seed, settings or DEFAULTS)
+    is_wide = hasattr(X, "tocsr") and X.shape[1] > WIDE
+    rows = torch.as_tensor(reduce_rows(X.tocsr(), seed)) if is_wide else _as_rows(X)
+    values = y.cpu().numpy() if isinstance(y, Tensor) else y
+    observed, _ = read_labels(values, len(rows), "any")
+    labels = torch.tensor(observed, device=rows.device)
+    return cross_fit(rows, labels, seed, settings or DEFAULTS, is_scaled=is_wide)
 
 
 @torch.no_grad()
@@ -140,6 +148,7 @@ def cross_fit(
     *,
     watch: Watch | None = None,
     shared: Shared | None = None,
+    is_scaled: bool = False,
 ) -> CrossFit:
     """Held-out probabilities of rows (n, d) with observed labels (n, c).
 
@@ -150,6 +159,7 @@ def cross_fit(
         settings: How many folds and neighbours, which models.
         watch: Where to report progress, and until when to be done.
         shared: Where the single predictions are kept.
+        is_scaled: Whether the rows are taken as they are, without standardizing.
     """
     if len(rows) < settings.n_folds:
         raise ValueError(
@@ -157,13 +167,15 @@ def cross_fit(
         )
     watch, shared = watch or Watch(), shared or Shared()
     target = _as_target(observed, rows)
-    rows = _standardize(rows)
+    rows = rows if is_scaled else _standardize(rows)
     n_folds = min(3, settings.n_folds) if len(rows) >= settings.many_rows else settings.n_folds
     folds = make_folds(len(rows), n_folds, seed)
     makers: dict[str, Callable[[Watch], Tensor | None]] = {
         "linear": partial(predict_by_networks, rows, target, folds, settings.linear, seed),
         "layered": partial(predict_by_networks, rows, target, folds, settings.layered, seed),
     }
+    if is_scaled:
+        makers["regression"] = partial(predict_by_regression, rows, target, folds, _STRENGTHS)
     if settings.trees is not None:
         makers["trees"] = partial(predict_by_trees, rows, target, folds, settings.trees, seed)
     frequency = _frequency(target)
@@ -185,12 +197,18 @@ def cross_fit(
 def held_out(train: TrainView) -> CrossFit:
     """Held-out predictions of the training rows, made once for all methods that share them.
 
-    Images are predicted from what the network makes of them before the training.
+    Images are predicted from what the network makes of them before the training, wide sparse rows from their main
+    directions.
     """
 
     def make() -> CrossFit:
-        rows = (train.inputs() if train.is_tabular else train.features()).float()
-        return cross_fit(rows, train.observed, train.seed, DEFAULTS, watch=train.watch, shared=train.shared)
+        wide = train.sparse_inputs() if train.is_tabular else None
+        if wide is not None and wide.shape[1] > WIDE:
+            rows, is_scaled = torch.as_tensor(reduce_rows(wide, train.seed), device=train.observed.device), True
+        else:
+            rows, is_scaled = (train.inputs() if train.is_tabular else train.features()).float(), False
+        options = {"watch": train.watch, "shared": train.shared, "is_scaled": is_scaled}
+        return cross_fit(rows, train.observed, train.seed, DEFAULTS, **options)  # type: ignore[arg-type]
 
     return train.shared.once(("held-out", train.seed), make)
 

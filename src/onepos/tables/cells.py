@@ -64,6 +64,10 @@ FINITE, SINGLE = "finite numbers", "single values, such as numbers, dates and te
 _DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{4}|[A-Za-z]{3,9} \d{1,2}, \d{4})(?:[ T].*)?"
 
 
+class TableError(ValueError):
+    """A table that can not be encoded; the message does not name its file."""
+
+
 class CellFault(Exception):
     """A cell that is not what its column holds.
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from onepos.tables.cells import FINITE, SINGLE, CellFault
+from onepos.tables.cells import FINITE, SINGLE, CellFault, TableError
 from onepos.tables.columns import COLUMNS, CategoryColumn, Column, Piece, TextColumn
 from onepos.tables.frames import as_frame
 from onepos.tables.kinds import KINDS, Choice, choose_declared, choose_kind, left_out
@@ -187,7 +187,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _finish(self, names: list[str], columns: dict[str, Column], choices: dict[str, Choice]) -> Self:
         if not columns:
             why = "; ".join(f"{name!r}: {choice.reason}" for name, choice in list(choices.items())[:_FAULTS_LISTED])
-            raise ValueError(
+            raise TableError(
                 f"A table must have a column to learn from; all {len(names)} are left out ({why}). Add a column that "
                 "differs between rows, or name one in text or categorical."
             )
@@ -225,7 +225,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 faults.append(f"column {column.name!r} ({column.kind}) holds {fault.found} in row {fault.row}")
         if faults:
             more = f"; and {len(faults) - _FAULTS_LISTED} more" if len(faults) > _FAULTS_LISTED else ""
-            raise ValueError(
+            raise TableError(
                 "A table must have the columns the encoder was fitted with, and cells of the same kind in them; "
                 f"{'; '.join(faults[:_FAULTS_LISTED])}{more}. Add or correct them."
             )
@@ -235,6 +235,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Yield the numbers of each block of a table, in order."""
         for block in blocks() if callable(blocks) else blocks:
             yield self.transform(block)
+
+    @property
+    def n_outputs_(self) -> int:
+        """How many columns the result has."""
+        check_is_fitted(self, "columns_")
+        return sum(len(column.names) for column in self.columns_)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
         """The names of the columns of the result, such as 'pages', 'cover=soft' or 'title: love'."""
@@ -336,7 +342,7 @@ def _update(column: Column, cells: pd.Series[Any], start: int) -> None:
 def _cell_error(name: str, must_hold: str, fault: CellFault, start: int = 0) -> ValueError:
     found = fault.found if " cells are " in fault.found else f"it holds {fault.found}"
     others = "" if fault.must_hold in (FINITE, SINGLE) else "text, categorical or "
-    return ValueError(
+    return TableError(
         f"Column {name!r} must hold {fault.must_hold or must_hold}; {found} in row {start + fault.row} (counted from "
         f"0). Correct the column, or name it in {others}drop."
     )

@@ -505,6 +505,7 @@ def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext, wa
         seed=task.plan.seed,
         shared=task.shared,
         watch=watch or Watch(),
+        sparse_inputs=lambda: samples.to_scipy() if isinstance(samples, SparseRows) else None,
     )
 
 

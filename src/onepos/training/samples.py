@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
@@ -56,6 +57,9 @@ class Samples(Protocol):
 
 SCALES = ("clipped", "standard", "none")
 """Mean 0 and variance 1, cut at ±LIMIT; the same without the cut; as they are."""
+
+# Numbers of sparse rows that are spread out at once in a pass without gradients (128 MB).
+_PASS_NUMBERS = 1 << 25
 
 LIMIT = 5.0
 """Standard deviations at which "clipped" scaling cuts a feature."""
@@ -135,6 +139,7 @@ class SparseRows(_Table):
     def __init__(self, start: Tensor, column: Tensor, value: Tensor, origin: Tensor) -> None:
         self.start, self.column, self.value, self.origin = start, column, value, origin
         self.n_features = origin.shape[1]
+        self.pass_rows = max(256, min(self.pass_rows, _PASS_NUMBERS // max(1, self.n_features)))
 
     def __len__(self) -> int:
         return len(self.start) - 1
@@ -150,6 +155,11 @@ class SparseRows(_Table):
         column = self.column[entry]
         dense[row, column] += self.value[entry]
         return dense
+
+    def to_scipy(self) -> sp.csr_array:
+        """What of the rows differs from `origin`, on the CPU."""
+        value, column, start = (tensor.cpu().numpy() for tensor in (self.value, self.column, self.start))
+        return sp.csr_array((value, column, start), shape=(len(self), self.n_features))
 
     def take(self, index: Tensor) -> SparseRows:
         """These rows, of one matrix."""

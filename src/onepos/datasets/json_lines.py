@@ -1,0 +1,37 @@
+"""JSON lines: one object per line, whose entries are the cells of a row."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onepos.datasets.files import open_binary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def read_json_lines(path: Path) -> pd.DataFrame:
+    """The rows of a file; an entry that a line does not have is a missing cell."""
+    import pandas as pd
+
+    rows = []
+    with open_binary(path) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise ValueError(
+                    f"{path.name}, line {number}: every line must be a JSON object; this one is not ({error}). Correct "
+                    "the line, or get the file again if it was cut off."
+                ) from None
+            if not isinstance(row, dict):
+                raise ValueError(
+                    f'{path.name}, line {number}: every line must be a JSON object, such as {{"title": "Up"}}; this '
+                    f"one is a {type(row).__name__}. Write one object per line."
+                )
+            rows.append(row)
+    return pd.DataFrame(rows)
