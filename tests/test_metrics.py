@@ -530,7 +530,7 @@ def value_with(array, place, value):
             lambda: metrics.one_error(value_with(Y_HAND, (1, 2), -1), SCORES_HAND),
             r"Y must hold only 0 and 1; row 1, column 2 holds -1\.0\. Mark a positive",
         ),
-        (lambda: metrics.one_error(value_with(Y_HAND, (0, 3), np.nan), SCORES_HAND), "row 0, column 3 holds nan"),
+        (lambda: metrics.one_error(value_with(Y_HAND, (0, 3), np.inf), SCORES_HAND), "row 0, column 3 holds inf"),
         (lambda: metrics.one_error(np.array([[0, 2]], dtype=np.uint8), [[0, 1]]), "row 0, column 1 holds 2"),
         (lambda: metrics.one_error([["a", "b"]], [[0, 1]]), "row 0, column 0 holds 'a'"),
         (

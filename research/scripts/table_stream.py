@@ -24,12 +24,6 @@ from onepos.tables import TableEncoder
 
 BLOCK = 50_000
 WORDS = np.array([f"{a}{b}{c}{d}" for a in "bdkm" for b in "aeo" for c in "rtn" for d in "aio"])
-    [
-        f"{a}{b}"
-        for a in ["ba", "be", "bo", "da", "de", "do", "ka", "ke", "ko", "ma"]
-        for b in ["ri", "ra", "ro", "ti", "ta", "to", "ni"]
-    ]
-)
 
 SKRUB = """
 import resource, sys, time

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from onepos.export import export_onnx as export_onnx
     from onepos.images.classifier import SinglePositiveImageClassifier as SinglePositiveImageClassifier
     from onepos.images.features import ImageFeatures as ImageFeatures
+    from onepos.labels import Labels as Labels
     from onepos.methods import AN as AN
     from onepos.methods import ANLS as ANLS
     from onepos.methods import CRISP as CRISP
@@ -53,6 +54,7 @@ _MODULES = {
     "onepos.export": ("export_onnx",),
     "onepos.images.classifier": ("SinglePositiveImageClassifier",),
     "onepos.images.features": ("ImageFeatures",),
+    "onepos.labels": ("Labels",),
     "onepos.methods.base": ("Batch", "Method", "TrainView"),
     "onepos.methods": (
         "AN",

@@ -18,7 +18,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
-from onepos.labels import list_labels, read_full_labels, read_labels
+from onepos.labels import Labels, list_labels
 from onepos.methods import make_method
 from onepos.methods.base import Method, Watch
 from onepos.metrics import average_precision
@@ -32,7 +32,7 @@ from onepos.training.plan import Plan
 from onepos.training.runtime import choose_device, count_weights, fitting_threads, place, widen
 from onepos.training.samples import SCALES, Samples, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task
-from onepos.validation import Indicator, check_choice, check_finite, check_whole
+from onepos.validation import Indicator, check_choice, check_finite, check_whole, read_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -158,6 +158,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         X: Any,
         y: Any,
         validation: tuple[Any, Any] | None = None,
+        groups: Any = None,
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         time_limit: float | None = None,
@@ -169,10 +170,15 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         Args:
             X: (n, d) array, DataFrame or sparse matrix. A table may hold text, categories, dates and missing cells; it
                 may be of pandas, polars, Arrow or Hugging Face `datasets`.
-            y: n labels, or an (n, c) indicator (array, sparse or DataFrame; its columns become `classes_`).
+            y: n labels; n lists of labels; an (n, c) indicator (array, sparse or DataFrame; its columns become
+                `classes_`) in which 0 means unknown; the same with NaN, None or <NA> for unknown, where 0 means no; or
+                `Labels`. A row with a known no may have any number of positives.
             validation: (X_val, Y_val) to choose the best epoch by average precision. An indicator with a row of
                 two or more labels counts as fully labelled; a vector, or an indicator with at most one label per
                 row, as single-positive, and the metric is then the mean reciprocal rank of the observed label.
+            groups: One value per row, such as the recording or patient it is from: rows with equal values are never
+                split over the folds of a cross-fit or held apart to choose the number of epochs. A row with None or NaN
+                is a group by itself.
             checkpoint: A file, written after each epoch, that lets a stopped fit go on where it was; what is prepared
                 before the training is written to files beside it. They stay when the fit is over, so that nothing is
                 lost until the model is saved; delete them then.
@@ -181,7 +187,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             on_progress: Called while the training is prepared, with what is being done, how much of it is done, and how
                 much there is.
         """
-        return self._fit(X, y, validation, checkpoint, on_epoch, (time_limit, on_progress))
+        return self._fit(X, y, validation, checkpoint, on_epoch, (time_limit, on_progress), groups=groups)
 
     def _fit(
         self,
@@ -198,6 +204,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         watch = make_watch(*pace)
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
         task = self._make_task(X, y, validation, method, self._plan(), **options)
+        warn_unused(task)
         trained = self._train(task, checkpoint, on_epoch, watch)
         self._check_trained(task.samples)
         logits = training_logits(task, trained)
@@ -318,7 +325,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         Rows of a vector whose label the model was not fitted with are left out, with a warning.
         """
         logits = self.decision_function(X)
-        Y = read_full_labels(y, len(logits), self.classes_, unknown="warn")
+        Y = Labels.read(y, len(logits), classes=self.classes_, unknown="warn").to_array()
         read = ~np.isnan(logits).any(1)
         return average_precision(Y[read], logits[read])
 
@@ -394,17 +401,22 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     ) -> Task:
         """Read what `fit` was given; set `classes_` and `scaling_`."""
         X = self._read_rows(X, reset=True)
-        observed, self.classes_ = read_labels(y, X.shape[0], self.positives)
+        labels = Labels.read(y, X.shape[0], positives=self.positives)
+        observed, self.classes_ = labels.observed, labels.classes
+        groups = None if options.get("groups") is None else read_groups(options["groups"], X.shape[0])
         warn_unobserved(observed, self.classes_)
         self.scaling_ = make_scaling(X, self.scale if self.encoder_ is None else "none")
         held_out = None
         if validation is not None:
             X_val, y_val = as_pair(validation)
             X_val = self._read_rows(X_val, reset=False)
-            Y_val = read_full_labels(y_val, X_val.shape[0], self.classes_)
+            Y_val = Labels.read(y_val, X_val.shape[0], classes=self.classes_).to_array()
             held_out = Validation(as_samples(X_val, self.scaling_), Y_val, is_full(Y_val))
-        data = TrainingData(as_samples(X, self.scaling_), held_out, self._offers)
-        return make_task(data, observed, method, plan, network=self.network, hidden=self.hidden)
+        data = TrainingData(as_samples(X, self.scaling_), held_out, self._offers, groups=groups)
+        negative = labels.known_negative
+        return make_task(
+            data, observed, method, plan, network=self.network, hidden=self.hidden, known_negative=negative
+        )
 
     def _check_trained(self, samples: Samples) -> None:
         """Judge what happened to the samples during the training."""
@@ -513,9 +525,21 @@ def as_pair(validation: tuple[Any, Any]) -> tuple[Any, Any]:
     return validation
 
 
-def is_full(Y: Indicator) -> bool:
-    """Whether these are all labels of their rows, as far as can be seen."""
-    return bool((Y.sum(1) > 1).any())
+def is_full(Y: npt.NDArray[Any]) -> bool:
+    """Whether these are all labels of their rows, as far as can be seen; beside NaN, a 0 is a known no."""
+    return bool(np.isnan(Y).any() or (Y.sum(1) > 1).any())
+
+
+def warn_unused(task: Task) -> None:
+    """Warn of known negatives that the method makes nothing of."""
+    method = task.learner.method
+    if task.known_negative is not None and not method.uses_negatives:
+        warnings.warn(
+            f"{int(task.known_negative.sum())} labels are known to be absent, and {type(method).__name__} does not use "
+            "that: they count as unknown. `onepos list methods` names the methods that do.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def warn_unobserved(observed: Indicator, classes: npt.NDArray[Any]) -> None:

@@ -4,6 +4,11 @@ Y is the (n, c) 0/1 array of true labels. `scores` order the labels; any increas
 the same ranking metrics, but prefer logits, since sigmoids that saturate at 0 or 1 tie. Ties always count
 against the model. When nothing is left to average, the answer is NaN. Where both are data frames, their columns
 are matched by name, and rows by position. docs/metrics.md lists every rule.
+
+Y may hold NaN (or None, <NA>) where a label is unknown, or be `Labels`. Unknown entries are left out: a row is ranked
+and counted as if it had only its known labels, a label as if there were only the rows where it is known. A row with
+unknown entries and no known label is left out of the metrics that are means over rows, since nobody knows whether it
+has labels.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,12 +18,23 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from onepos.validation import Indicator, check_finite, check_indicator, check_known, find_repeat, name_some
+from onepos.labels import Labels
+from onepos.validation import (
+    Indicator,
+    check_finite,
+    check_indicator,
+    check_known,
+    check_truth,
+    find_repeat,
+    name_some,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
+Known = NDArray[np.bool_] | None
+"""Which entries of Y are known; None where all are."""
 
 # Sorted blocks of this many scores stay in the processor's cache and bound the extra memory.
 _BLOCK = 1 << 18
@@ -34,10 +50,10 @@ def ranking_loss(Y: Any, scores: ArrayLike) -> float:
         >>> ranking_loss([[1, 0, 0]], [[2.0, 3.0, 1.0]])
         0.5
     """
-    Y, values = _check(Y, scores)
+    Y, values, known = _check(Y, scores)
     _, inverted = _rank_sums(Y, values)
     m = np.count_nonzero(Y, axis=1)
-    pairs = m * (Y.shape[1] - m)
+    pairs = m * (_count_known(Y, known) - m)
     return _mean(inverted[pairs > 0] / pairs[pairs > 0])
 
 
@@ -51,11 +67,11 @@ def one_error(Y: Any, scores: ArrayLike) -> float:
         >>> one_error([[1, 0], [1, 0]], [[2.0, 1.0], [1.0, 1.0]])
         0.5
     """
-    Y, values = _check(Y, scores)
+    Y, values, known = _check(Y, scores)
     if Y.size == 0:
         return float("nan")
     is_top = values == values.max(axis=1, keepdims=True)
-    return _mean(np.any(is_top & (Y == 0), axis=1))
+    return _mean(np.any(is_top & (Y == 0), axis=1)[_is_kept(Y, known)])
 
 
 def coverage(Y: Any, scores: ArrayLike) -> float:
@@ -68,12 +84,15 @@ def coverage(Y: Any, scores: ArrayLike) -> float:
         >>> coverage([[1, 0, 1, 0]], [[4.0, 3.0, 2.0, 1.0]])
         0.5
     """
-    Y, values = _check(Y, scores)
+    Y, values, known = _check(Y, scores)
     if Y.size == 0:
         return float("nan")
     worst = np.min(values, axis=1, keepdims=True, where=Y.view(np.bool_), initial=np.inf)
     depth = np.count_nonzero(values >= worst, axis=1)
-    return float((_mean(depth) - 1) / Y.shape[1])
+    if known is None:
+        return float((_mean(depth) - 1) / Y.shape[1])
+    kept = _is_kept(Y, known)
+    return _mean((depth[kept] - 1) / _count_known(Y, known)[kept])
 
 
 def average_precision(Y: Any, scores: ArrayLike) -> float:
@@ -86,7 +105,7 @@ def average_precision(Y: Any, scores: ArrayLike) -> float:
         >>> average_precision([[1, 0, 1, 0]], [[4.0, 3.0, 2.0, 1.0]])  # (1/1 + 2/3) / 2
         0.8333333333333333
     """
-    Y, values = _check(Y, scores)
+    Y, values, _ = _check(Y, scores)
     return _mean(_drop_nan(_average_precisions(Y, values)))
 
 
@@ -104,7 +123,7 @@ def mean_average_precision(Y: Any, scores: ArrayLike, empty: Literal["skip", "ze
     """
     if empty not in ("skip", "zero"):
         raise ValueError(f"empty must be 'skip' or 'zero'; {empty!r} was given. Choose one of them.")
-    Y, values = _check(Y, scores)
+    Y, values, _ = _check(Y, scores)
     per_label = _average_precisions(Y.T, values.T)
     return _mean(_drop_nan(per_label) if empty == "skip" else np.nan_to_num(per_label))
 
@@ -116,8 +135,8 @@ def hamming_loss(Y: Any, predicted: Any) -> float:
         >>> hamming_loss([[1, 0], [1, 0]], [[1, 1], [1, 0]])
         0.25
     """
-    Y, decisions = _check_decisions(Y, predicted)
-    return _mean(decisions != Y)
+    Y, decisions, known = _check_decisions(Y, predicted)
+    return _mean(decisions != Y if known is None else (decisions != Y)[known])
 
 
 def macro_f1(Y: Any, predicted: Any) -> float:
@@ -127,7 +146,7 @@ def macro_f1(Y: Any, predicted: Any) -> float:
         >>> macro_f1([[1, 0, 0], [0, 1, 0]], [[1, 0, 0], [0, 0, 1]])  # 1 and 0; the third has no positive
         0.5
     """
-    Y, decisions = _check_decisions(Y, predicted)
+    Y, decisions, _ = _check_decisions(Y, predicted)
     return _mean(_drop_nan(_label_f1(Y, decisions)))
 
 
@@ -138,7 +157,7 @@ def micro_f1(Y: Any, predicted: Any) -> float:
         >>> micro_f1([[1, 0, 0], [0, 1, 0]], [[1, 0, 0], [0, 0, 1]])
         0.5
     """
-    Y, decisions = _check_decisions(Y, predicted)
+    Y, decisions, _ = _check_decisions(Y, predicted)
     n_marked = np.count_nonzero(Y) + np.count_nonzero(decisions)
     return float(2 * np.count_nonzero(Y & decisions) / n_marked) if n_marked else float("nan")
 
@@ -181,8 +200,11 @@ def evaluate(
 ) -> dict[str, float]:
     """Compute several metrics at once.
 
+    Where Y holds unknown entries, the answer has two more keys: "unknown_entries", how many entries were left out, and
+    "rows_left_out", how many rows were left out of the means over rows.
+
     Args:
-        Y: true labels.
+        Y: true labels; NaN where unknown.
         scores: one per row and label.
         threshold: decisions are scores > threshold; one number or one per label, in the order of the scores and
             in their units (0.5 for probabilities, 0 for logits).
@@ -193,11 +215,17 @@ def evaluate(
         >>> evaluate([[1, 0], [0, 1]], [[0.9, 0.2], [0.1, 0.4]], names=["ranking_loss", "hamming_loss"])
         {'ranking_loss': 0.0, 'hamming_loss': 0.25}
     """
-    Y, values = _check(Y, scores)
+    indicator, _, known = _check(Y, scores)
+    truth = indicator if known is None else np.where(known, indicator, np.nan)
+    values = _as_scores(scores)
     chosen = list(METRICS if names is None else names)
     check_known(chosen, METRICS, "unknown metric")
     arguments = {"scores": values, "decisions": _decide(scores, values, threshold, decisions)}
-    return {name: METRICS[name].function(Y, arguments[METRICS[name].uses]) for name in chosen}
+    found = {name: METRICS[name].function(truth, arguments[METRICS[name].uses]) for name in chosen}
+    if known is not None:
+        found["unknown_entries"] = float(np.count_nonzero(~known))
+        found["rows_left_out"] = float(np.count_nonzero(~_is_kept(indicator, known)))
+    return found
 
 
 def per_label(
@@ -211,10 +239,10 @@ def per_label(
     """One row per label: how common it is, how often it is predicted, and how well.
 
     Columns: n_positive, share (of the rows: the label's prior), predicted_share, average_precision,
-    precision, recall, f1. A quotient with nothing below the line is NaN, and so is f1 where Y has no
-    positive; hence the means of the columns average_precision and f1 are mAP and macro-F1. `threshold` and
-    `decisions` are those of `evaluate`; `label_names` are the index of the table, by default the columns of the
-    scores, or of Y, where one is a data frame, else the label numbers.
+    precision, recall, f1. Of each label those rows count where it is known. A quotient with nothing below the line is
+    NaN, and so is f1 where Y has no positive; hence the means of the columns average_precision and f1 are mAP and
+    macro-F1. `threshold` and `decisions` are those of `evaluate`; `label_names` are the index of the table, by default
+    the columns of the scores, or of Y, where one is a data frame, else the label numbers.
 
     Examples:
         >>> table = per_label([[1, 0], [1, 1]], [[0.9, 0.2], [0.1, 0.7]], label_names=["sky", "sea"])
@@ -225,8 +253,9 @@ def per_label(
     import pandas as pd
 
     frames: list[Any] = [each for each in (scores, Y) if _has_names(each)]
-    Y, values = _check(Y, scores)
-    n_samples, n_labels = Y.shape
+    Y, ranked, known = _check(Y, scores)
+    values, n_labels = _as_scores(scores), Y.shape[1]
+    n_known = np.full(n_labels, len(Y)) if known is None else np.count_nonzero(known, axis=0)
     if label_names is not None and len(label_names) != n_labels:
         raise ValueError(
             f"label_names must hold one name per label, {n_labels}; {len(label_names)} were given. "
@@ -235,14 +264,15 @@ def per_label(
     if label_names is None:
         label_names = list(frames[0].columns) if frames else range(n_labels)
     chosen = _decide(scores, values, threshold, decisions)
+    chosen = chosen if known is None else chosen & known
     n_positive, n_predicted = np.count_nonzero(Y, axis=0), np.count_nonzero(chosen, axis=0)
     n_hits = np.count_nonzero(Y & chosen, axis=0)
     return pd.DataFrame(
         {
             "n_positive": n_positive,
-            "share": _ratio(n_positive, np.full(n_labels, n_samples)),
-            "predicted_share": _ratio(n_predicted, np.full(n_labels, n_samples)),
-            "average_precision": _average_precisions(Y.T, values.T),
+            "share": _ratio(n_positive, n_known),
+            "predicted_share": _ratio(n_predicted, n_known),
+            "average_precision": _average_precisions(Y.T, ranked.T),
             "precision": _ratio(n_hits, n_predicted),
             "recall": _ratio(n_hits, n_positive),
             "f1": _label_f1(Y, chosen),
@@ -332,21 +362,40 @@ def _decide(scores: ArrayLike, values: NDArray[Any], threshold: ArrayLike, decis
     return (values > limit).view(np.uint8)
 
 
-def _check(Y: Any, scores: ArrayLike) -> tuple[Indicator, NDArray[Any]]:
-    Y = check_indicator(_match_columns(Y, "Y", scores, "scores"), "Y")
-    values = np.asarray(scores)
-    if values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float64)
+def _check(Y: Any, scores: ArrayLike) -> tuple[Indicator, NDArray[Any], Known]:
+    """The positives, the scores and what is known; an unknown entry is no positive and has the score −∞, below all."""
+    Y, known = _read_truth(_match_columns(Y, "Y", scores, "scores"))
+    values = _as_scores(scores)
     _check_shapes(Y, values, "Y", "scores")
     check_finite(values, "scores", "Give logits or probabilities, and look for a training run that diverged.")
-    return Y, values
+    return Y, values if known is None else np.where(known, values, -np.inf), known
 
 
-def _check_decisions(Y: Any, predicted: Any) -> tuple[Indicator, Indicator]:
-    Y = check_indicator(_match_columns(Y, "Y", predicted, "predicted"), "Y")
+def _as_scores(scores: ArrayLike) -> NDArray[Any]:
+    values = np.asarray(scores)
+    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
+
+
+def _read_truth(Y: Any) -> tuple[Indicator, Known]:
+    return check_truth(Y.to_array() if isinstance(Y, Labels) else Y, "Y")
+
+
+def _check_decisions(Y: Any, predicted: Any) -> tuple[Indicator, Indicator, Known]:
+    """The positives, the decisions and what is known; an unknown entry is neither positive nor predicted."""
+    Y, known = _read_truth(_match_columns(Y, "Y", predicted, "predicted"))
     decisions = check_indicator(predicted, "predicted")
     _check_shapes(Y, decisions, "Y", "predicted")
-    return Y, decisions
+    return Y, decisions if known is None else decisions & known, known
+
+
+def _count_known(Y: Indicator, known: Known) -> NDArray[np.intp]:
+    """Of each row, how many of its labels are known."""
+    return np.full(len(Y), Y.shape[1]) if known is None else np.count_nonzero(known, axis=1)
+
+
+def _is_kept(Y: Indicator, known: Known) -> NDArray[np.bool_]:
+    """Which rows have a known label, or all of whose labels are known."""
+    return np.ones(len(Y), bool) if known is None else np.asarray(Y.any(axis=1) | known.all(axis=1))
 
 
 def _check_shapes(first: NDArray[Any], second: NDArray[Any], *names: str) -> None:

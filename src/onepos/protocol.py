@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from onepos.datasets.npz import cole_rows
-from onepos.validation import Indicator, check_indicator, not_binary, one_hot
+from onepos.validation import Indicator, check_indicator, not_binary, one_hot, read_groups
 
 Indices = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
@@ -29,23 +29,43 @@ class Split(NamedTuple):
     test: Indices
 
 
-def train_val_test_split(Y: Any, random_state: Seed = None, fractions: Sequence[float] = (0.8, 0.1, 0.1)) -> Split:
+def train_val_test_split(
+    Y: Any, random_state: Seed = None, fractions: Sequence[float] = (0.8, 0.1, 0.1), *, groups: Any = None
+) -> Split:
     """Divide the rows of Y at random into train, val and test.
 
-    Each size is rounded in turn from what the parts before it left, so the sizes sum to n.
+    Each size is rounded in turn from what the parts before it left, so the sizes sum to n. With groups the sizes are as
+    near to that as whole groups allow.
 
     Args:
         Y: One entry per row; only the number of rows matters.
         random_state: A seed, a Generator (which is advanced), or None for a split that can not be repeated.
         fractions: Shares of train, val and test; they sum to 1, and a part may be 0.
+        groups: One value per row; rows with equal values are in one part. A row with None or NaN is a group by itself.
 
     Examples:
         >>> train_val_test_split(np.eye(10), random_state=0)
         Split(train=array([0, 1, 2, 3, 4, 5, 7, 9]), val=array([8]), test=array([6]))
     """
-    sizes = _part_sizes(Y.shape[0] if hasattr(Y, "shape") else len(Y), fractions)
-    part = np.random.default_rng(random_state).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    n = Y.shape[0] if hasattr(Y, "shape") else len(Y)
+    sizes, rng = _part_sizes(n, fractions), np.random.default_rng(random_state)
+    if groups is None:
+        part = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    else:
+        part = _split_groups(read_groups(groups, n), sizes, rng)
     return Split(*(np.flatnonzero(part == k) for k in range(len(_PARTS))))
+
+
+def _split_groups(groups: Indices, sizes: Indices, rng: np.random.Generator) -> Indices:
+    """The part of each row: the largest groups first, each goes to the part that is short of most rows."""
+    count = np.bincount(groups)
+    order = rng.permutation(len(count))
+    lacking, part_of = np.array(sizes, np.int64), np.empty(len(count), np.int64)
+    for group in order[np.argsort(-count[order], kind="stable")].tolist():
+        part = int(np.argmax(np.where(sizes > 0, lacking, -np.inf)))
+        part_of[group] = part
+        lacking[part] -= count[group]
+    return part_of[groups]
 
 
 def cole_split(n: int, seed: int = 1200, val_fraction: float = 0.2) -> Split:

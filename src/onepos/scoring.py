@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onepos.criteria import CRITERIA
-from onepos.labels import read_full_labels
+from onepos.labels import Labels
 
 Floats = NDArray[np.float64]
 
@@ -40,7 +40,7 @@ class Scorer:
                 f"a scorer needs one score per row and label, {len(classes)} labels in all; "
                 f"{type(estimator).__name__} gives scores of shape {logits.shape}. Use a SinglePositiveClassifier."
             )
-        observed = read_full_labels(y, len(logits), classes, unknown="skip")
+        observed = Labels.read(y, len(logits), classes=classes, unknown="skip").observed
         is_read = ~np.isnan(logits).any(axis=1)  # all but images that could not be read
         criterion = CRITERIA[self.name]
         value = criterion.function(observed[is_read], logits[is_read], None)

@@ -109,6 +109,62 @@ def check_indicator(values: Any, name: str, *, columns: Names | None = None, all
     return array.astype(np.uint8)
 
 
+def check_truth(
+    values: Any, name: str, *, columns: Names | None = None, allow_empty: bool = True
+) -> tuple[Indicator, npt.NDArray[np.bool_] | None]:
+    """Split a matrix of 1, 0 and, where unknown, NaN, None or <NA> into the indicator of its ones and what is known.
+
+    The arguments are those of `check_indicator`. The second array is None where nothing is unknown.
+    """
+    columns = getattr(values, "columns", None) if columns is None else columns
+    array = to_dense(values)
+    missing = find_missing(array)
+    if not missing.any():
+        return check_indicator(array, name, columns=columns, allow_empty=allow_empty), None
+    filled = np.where(missing, 0, array)
+    return check_indicator(filled, name, columns=columns, allow_empty=allow_empty), ~missing
+
+
+def find_missing(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Where an array holds None, NaN, pandas.NA or pandas.NaT."""
+    if values.dtype.kind == "f":
+        missing: npt.NDArray[np.bool_] = np.isnan(values)
+        return missing
+    if values.dtype != object:
+        return np.zeros(values.shape, bool)
+    import pandas as pd
+
+    return np.asarray(pd.isna(values))
+
+
+def check_cases(names: Iterable[Any], where: str) -> None:
+    """Raise a ValueError where two names differ in nothing but upper and lower case."""
+    first: dict[str, str] = {}
+    for name in names:
+        if isinstance(name, str) and first.setdefault(name.casefold(), name) != name:
+            raise ValueError(
+                f"a label must be written in one way; {where} holds {str(first[name.casefold()])!r} and {str(name)!r}, "
+                "which differ in upper and lower case only. Write one of them throughout, or rename one if they "
+                "are two labels."
+            )
+
+
+def read_groups(groups: Any, n_rows: int) -> npt.NDArray[np.int64]:
+    """One number per row, equal for rows of one group; a row without a group (None, NaN) is one by itself."""
+    values = to_dense(groups)
+    if values.ndim != 1 or len(values) != n_rows:
+        raise ValueError(
+            f"groups must hold one value per row of X, {n_rows} in all; its shape is {values.shape}. "
+            "Pass the group of each row."
+        )
+    import pandas as pd
+
+    codes = np.asarray(pd.factorize(values)[0], np.int64)
+    alone = np.flatnonzero(codes < 0)
+    codes[alone] = codes.max(initial=-1) + 1 + np.arange(len(alone))
+    return codes
+
+
 def not_binary(name: str, row: int, column: int, value: Any, columns: Names | None = None) -> ValueError:
     """The error about an entry of an indicator that is neither 0 nor 1."""
     label = "" if columns is None or len(columns) <= column else f" ({str(columns[column])!r})"
@@ -132,9 +188,10 @@ def one_hot(labels: npt.ArrayLike, n_labels: int) -> Indicator:
     return indicator
 
 
-def check_one_positive(indicator: Indicator, name: str = "y") -> None:
-    """Raise a ValueError where a row of an indicator does not hold exactly one positive label."""
+def check_one_positive(indicator: Indicator, name: str = "y", skip: npt.NDArray[np.bool_] | None = None) -> None:
+    """Raise a ValueError where a row of an indicator, unless skipped, does not hold exactly one positive label."""
     counts = indicator.sum(axis=1, dtype=np.int64)
+    counts = counts if skip is None else np.where(skip, 1, counts)
     draw = "Keep one per row with draw_single_positive() (on the command line --draw uniform)"
     for is_wrong, found, remedy in (
         (counts > 1, "several", draw),

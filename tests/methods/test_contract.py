@@ -309,5 +309,5 @@ class _Permuted:
 
 
 def test_batch_carries_no_true_labels():
-    assert {field for field in Batch.__dataclass_fields__} == {"views", "observed", "index", "mixing"}
+    assert {field for field in Batch.__dataclass_fields__} == {"views", "observed", "index", "mixing", "known_negative"}
     assert not any("true" in field.lower() or field == "Y" for field in TrainView.__dataclass_fields__)

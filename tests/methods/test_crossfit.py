@@ -132,7 +132,7 @@ def voting():
 
 
 def vote_of(X, target, settings, seed=0):
-    return _vote(torch.tensor(X), torch.tensor(target), settings, seed, Watch())
+    return _vote(torch.tensor(X), torch.tensor(target), settings, seed, None, Watch())
 
 
 def test_vote_equals_a_loop(voting, monkeypatch):

@@ -99,6 +99,7 @@ def can_stack(task: Task) -> bool:
     each_once = len({id(layer) for _, layer in chain}) == len(chain)
     all_learn = all(p.requires_grad and p.dtype == torch.float32 for p in task.learner.backbone.parameters())
     plain_data = isinstance(task.samples, DenseRows | SparseRows) and method.views == 1 and not method.maps
+    plain_data = plain_data and task.known_negative is None
     plain_plan = task.plan.precision == "32" and task.plan.frozen_epochs == 0 and not task.plan.compile
     plain_steps = not (method.mixes_rows or method.drops_features) and type(method).lr_at is Method.lr_at
     plain = plain_data and plain_plan and plain_network and plain_steps

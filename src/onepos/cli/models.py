@@ -392,10 +392,10 @@ def _held_out_scores(
     model: SinglePositiveClassifier, rows: LabelledRows, observed: Any, quiet: bool
 ) -> tuple[Any, Any]:
     """Held-out P(observed label | row), and the observed labels; without skipped images."""
-    from onepos.labels import read_labels
+    from onepos.labels import Labels
     from onepos.methods.crossfit import held_out_probabilities
 
-    observed, _ = read_labels(observed, len(observed), str(model.positives))
+    observed = Labels.read(observed, len(observed), positives=str(model.positives)).observed
     X = as_inputs(rows)
     with progress(quiet) as advance:
         if model.kind == "images":

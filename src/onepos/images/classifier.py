@@ -38,7 +38,7 @@ from onepos.images.features import (
 )
 from onepos.images.networks import make_image_backbone
 from onepos.images.samples import ImageFiles, Images, pack_images
-from onepos.labels import read_full_labels, read_labels
+from onepos.labels import Labels
 from onepos.methods.base import Method
 from onepos.training.backbones import n_outputs
 from onepos.training.loop import History
@@ -46,7 +46,7 @@ from onepos.training.plan import Plan
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 from onepos.training.samples import Samples, Scaling, as_samples
 from onepos.training.task import Task, TrainingData, Validation, make_task, needs
-from onepos.validation import check_whole
+from onepos.validation import check_whole, read_groups
 
 
 class SinglePositiveImageClassifier(SinglePositiveClassifier):
@@ -159,6 +159,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         X: Any,
         y: Any,
         validation: tuple[Any, Any] | None = None,
+        groups: Any = None,
         *,
         checkpoint: str | os.PathLike[str] | None = None,
         time_limit: float | None = None,
@@ -171,7 +172,8 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         X holds n paths, or is a uint8 array (n, height, width, 3). `on_images` is called with what is being done, how
         many images are done, and how many there are.
         """
-        return self._fit(X, y, validation, checkpoint, on_epoch, (time_limit, on_progress), on_images=on_images)
+        pace = time_limit, on_progress
+        return self._fit(X, y, validation, checkpoint, on_epoch, pace, groups=groups, on_images=on_images)
 
     def decision_function(self, X: Any, *, on_images: OnImages | None = None) -> FloatArray:
         """Logits, (n, c); NaN for images that can not be read where `on_error` is "skip"."""
@@ -206,11 +208,13 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         """Check everything that needs no image first, then read the images."""
         on_images: OnImages | None = options["on_images"]
         check_images(X)
-        observed, self.classes_ = read_labels(y, len(X), self.positives)
+        labels = Labels.read(y, len(X), positives=self.positives)
+        observed, known_negative, self.classes_ = labels.observed, labels.known_negative, labels.classes
+        groups = None if options.get("groups") is None else read_groups(options["groups"], len(X))
         X_val, Y_val = None, None
         if validation is not None:
             X_val, y_val = as_pair(validation)
-            Y_val = read_full_labels(y_val, len(X_val), self.classes_)
+            Y_val = Labels.read(y_val, len(X_val), classes=self.classes_).to_array()
         if not self.fine_tune:
             _refuse_frozen(method)
         network = self._make_network(X, method, plan)
@@ -224,8 +228,9 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
             usual = 1.0 if self.images_.weights_sha256 is None else 0.1
             backbone_lr = usual if self.backbone_lr is None else float(self.backbone_lr)
             plan = replace(plan, frozen_epochs=int(self.frozen_epochs), backbone_lr=backbone_lr)
-        data = TrainingData(samples, held_out, self._offers)
-        return make_task(data, observed[kept], method, plan, network=network)
+        known_negative = None if known_negative is None else known_negative[kept]
+        data = TrainingData(samples, held_out, self._offers, groups=None if groups is None else groups[kept])
+        return make_task(data, observed[kept], method, plan, network=network, known_negative=known_negative)
 
     def _make_network(self, X: Any, method: Method, plan: Plan) -> nn.Module:
         """What is trained before the head; sets `images_`, `features_` and `scaling_`."""

@@ -17,6 +17,8 @@ from onepos.methods.losses import assume_negative
 class AN(Method):
     """Assume negative: the floor every other method must beat; with full labels, plain supervision.
 
+    A known negative is what it assumes of every unobserved label anyway.
+
     Deviation: the published code adds ε = 1e-5 inside the logarithms; the form on logits needs none.
     Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
     up to B − 1 rows are neither learnt nor scored; here every row counts.
@@ -24,6 +26,8 @@ class AN(Method):
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """
+
+    uses_negatives = True
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Binary cross-entropy against the observed labels."""

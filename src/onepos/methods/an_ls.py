@@ -23,12 +23,17 @@ class ANLS(Method):
     Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
     up to B − 1 rows are neither learnt nor scored; here every row counts.
 
+    Deviation: a known negative, which the paper does not have, has the target 0: nothing is smoothed where nothing is
+    in doubt.
+
     Args:
         smoothing: s, the probability given to what was not observed; 0 is AN.
 
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """
+
+    uses_negatives = True
 
     def __init__(self, smoothing: float = 0.1) -> None:
         super().__init__()
@@ -45,4 +50,6 @@ class ANLS(Method):
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Binary cross-entropy against the smoothed labels."""
         target = self.smoothing + (1 - 2 * self.smoothing) * batch.observed
+        if batch.known_negative is not None:
+            target = target * (1 - batch.known_negative)
         return binary_cross_entropy(self(features[0]), target).mean()

@@ -153,12 +153,19 @@ class Batch:
         observed: The observed positives, 0/1 in floating point, (B, c).
         index: Positions of the rows in the training set, (B,).
         mixing: How the views were mixed, for a method with `mixes_rows`; labels are as observed.
+        known_negative: The entries known to be absent, 0/1 in floating point, (B, c); None where none are known.
     """
 
     views: tuple[Tensor, ...]
     observed: Tensor
     index: Tensor
     mixing: Mixing | None = None
+    known_negative: Tensor | None = None
+
+    @property
+    def unknown(self) -> Tensor:
+        """The entries that are neither observed nor known to be absent, 0/1 in floating point, (B, c)."""
+        return 1 - self.observed if self.known_negative is None else 1 - self.observed - self.known_negative
 
     def mix(self, values: Tensor) -> Tensor:
         """Values (B, ...) of the rows, mixed as the rows were."""
@@ -185,6 +192,8 @@ class TrainView:
         watch: Where a long `setup` reports its progress, and when it must be over.
         sparse_inputs: What of the rows differs from one constant row, as a SciPy matrix (n, d); None where the rows
             are not sparse.
+        known_negative: The entries known to be absent, 0/1, (n, c); None where none are known.
+        groups: Equal numbers for rows that must not be split, such as those of one recording, (n,); None without.
     """
 
     observed: Tensor
@@ -200,6 +209,21 @@ class TrainView:
     shared: Shared = field(default_factory=Shared)
     watch: Watch = field(default_factory=Watch)
     sparse_inputs: Callable[[], Any] = lambda: None
+    known_negative: Tensor | None = None
+    groups: Tensor | None = None
+
+    @property
+    def hidden(self) -> Tensor:
+        """Which entries are neither observed nor known to be absent, (n, c) of bool."""
+        hidden = self.observed == 0
+        return hidden if self.known_negative is None else hidden & (self.known_negative == 0)
+
+    @property
+    def is_complete(self) -> Tensor:
+        """Which rows are fully reviewed: every label is known, some of them to be absent, (n,) of bool."""
+        if self.known_negative is None:
+            return torch.zeros(self.n_samples, dtype=torch.bool, device=self.observed.device)
+        return ~self.hidden.any(1) & self.known_negative.any(1)
 
     @property
     def n_samples(self) -> int:
@@ -248,6 +272,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         mixes_rows: Whether the loop trains on random mixtures of two rows of a batch; `loss` then mixes its targets
             likewise, by `batch.mix`. May be set in `setup`.
         drops_features: Share of the features that the loop sets to zero at random before `loss`. May be set in `setup`.
+        uses_negatives: Whether the method does something with known negatives; `fit` warns where it does not.
         stops_early: Whether an early end of the training helps, so that `fit` should look for the best epoch.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
@@ -260,6 +285,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     stacking: StackRules = StackRules()
     mixes_rows: bool = False
     drops_features: float = 0.0
+    uses_negatives: bool = False
     stops_early: bool = True
     epoch: int = 0
     class_prior: Tensor | None

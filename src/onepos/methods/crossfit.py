@@ -22,7 +22,7 @@ out of the mixture.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from onepos.labels import read_labels
+from onepos.labels import Labels
 from onepos.methods.base import Shared, TrainView, Watch
 from onepos.methods.fold_models import (
     NetworkSettings,
@@ -43,6 +43,7 @@ from onepos.methods.fold_models import (
     predict_by_trees,
 )
 from onepos.methods.reduction import WIDE, reduce_rows
+from onepos.validation import read_groups
 
 _EM_STEPS = 100
 
@@ -109,7 +110,12 @@ class CrossFit:
 
 
 def held_out_probabilities(
-    X: Any, y: Any, *, random_state: int | np.random.RandomState | None = None, settings: CrossFitSettings | None = None
+    X: Any,
+    y: Any,
+    *,
+    groups: Any = None,
+    random_state: int | np.random.RandomState | None = None,
+    settings: CrossFitSettings | None = None,
 ) -> CrossFit:
     """Probability that each label is the observed one of a row, by models that did not see the row's label.
 
@@ -119,7 +125,8 @@ def held_out_probabilities(
             directions are taken, without any scaling.
         y: Labels as for `SinglePositiveClassifier.fit` with positives="any": a vector, or an (n, c) indicator. A row
             with several observed labels counts for each of them in equal parts; a row with none is predicted but not
-            learnt from.
+            learnt from. At a known negative the probability is 0.
+        groups: One value per row; rows with equal values are in one fold and do not vote for each other.
         random_state: Of the folds, the models and the order of the rows; equal seeds give equal results on a CPU.
         settings: How many folds and neighbours, which models.
 
@@ -134,9 +141,30 @@ def held_out_probabilities(
     is_wide = hasattr(X, "tocsr") and X.shape[1] > WIDE
     rows = torch.as_tensor(reduce_rows(X.tocsr(), seed)) if is_wide else _as_rows(X)
     values = y.cpu().numpy() if isinstance(y, Tensor) else y
-    observed, _ = read_labels(values, len(rows), "any")
-    labels = torch.tensor(observed, device=rows.device)
-    return cross_fit(rows, labels, seed, settings or DEFAULTS, is_scaled=is_wide)
+    labels = Labels.read(values, len(rows))
+    device, known_negative = rows.device, labels.known_negative
+    fit = cross_fit(
+        rows,
+        torch.tensor(labels.observed, device=device),
+        seed,
+        settings or DEFAULTS,
+        groups=None if groups is None else torch.tensor(read_groups(groups, len(rows)), device=device),
+        is_scaled=is_wide,
+    )
+    if known_negative is None:
+        return fit
+    return replace(fit, probability=without_negatives(fit.probability, torch.tensor(known_negative, device=device)))
+
+
+def without_negatives(probability: Tensor, known_negative: Tensor) -> Tensor:
+    """Probabilities of the observed label (n, c), given that it is none of the known negatives.
+
+    Where they leave nothing, the other labels have equal parts; a row without other labels is 0.
+    """
+    possible = (known_negative == 0).to(probability.dtype)
+    left = probability * possible
+    total = left.sum(1, keepdim=True)
+    return torch.where(total > 0, left / total.clamp(min=1e-30), possible / possible.sum(1, keepdim=True).clamp(min=1))
 
 
 @torch.no_grad()
@@ -146,6 +174,7 @@ def cross_fit(
     seed: int,
     settings: CrossFitSettings,
     *,
+    groups: Tensor | None = None,
     watch: Watch | None = None,
     shared: Shared | None = None,
     is_scaled: bool = False,
@@ -157,6 +186,7 @@ def cross_fit(
         observed: 0/1.
         seed: Of folds, models and order of the rows.
         settings: How many folds and neighbours, which models.
+        groups: Equal numbers for rows that must not be split, (n,).
         watch: Where to report progress, and until when to be done.
         shared: Where the single predictions are kept.
         is_scaled: Whether the rows are taken as they are, without standardizing.
@@ -169,7 +199,7 @@ def cross_fit(
     target = _as_target(observed, rows)
     rows = rows if is_scaled else _standardize(rows)
     n_folds = min(3, settings.n_folds) if len(rows) >= settings.many_rows else settings.n_folds
-    folds = make_folds(len(rows), n_folds, seed)
+    folds = make_folds(len(rows), n_folds, seed, groups)
     makers: dict[str, Callable[[Watch], Tensor | None]] = {
         "linear": partial(predict_by_networks, rows, target, folds, settings.linear, seed),
         "layered": partial(predict_by_networks, rows, target, folds, settings.layered, seed),
@@ -178,7 +208,7 @@ def cross_fit(
         makers["regression"] = partial(predict_by_regression, rows, target, folds, _STRENGTHS)
     if settings.trees is not None:
         makers["trees"] = partial(predict_by_trees, rows, target, folds, settings.trees, seed)
-    frequency = _frequency(target)
+    frequency = _frequency(target, groups)
     found: dict[str, Tensor] = {}
     for name, make in makers.items():
         part = watch.named(f"preparing, {name} models" if name != "trees" else "preparing, trees").part(0.5)
@@ -188,7 +218,7 @@ def cross_fit(
     without_vote, _, _ = _mix({**found, "frequency": frequency}, target)
     watch = watch.named("preparing, neighbours")
     near = torch.cat([F.normalize(rows), without_vote.sqrt()], 1)
-    vote = shared.kept("vote", lambda: _vote(near, target, settings, seed, watch))
+    vote = shared.kept("vote", lambda: _vote(near, target, settings, seed, groups, watch))
     if vote is not None:
         found["vote"] = vote.to(rows.device)
     return CrossFit(*_mix({**found, "frequency": frequency}, target))
@@ -207,7 +237,7 @@ def held_out(train: TrainView) -> CrossFit:
             rows, is_scaled = torch.as_tensor(reduce_rows(wide, train.seed), device=train.observed.device), True
         else:
             rows, is_scaled = (train.inputs() if train.is_tabular else train.features()).float(), False
-        options = {"watch": train.watch, "shared": train.shared, "is_scaled": is_scaled}
+        options = {"groups": train.groups, "watch": train.watch, "shared": train.shared, "is_scaled": is_scaled}
         return cross_fit(rows, train.observed, train.seed, DEFAULTS, **options)  # type: ignore[arg-type]
 
     return train.shared.once(("held-out", train.seed), make)
@@ -241,8 +271,10 @@ def _standardize(rows: Tensor) -> Tensor:
     return ((rows - mean) / scale).clamp_(-_LIMIT, _LIMIT)
 
 
-def _vote(rows: Tensor, target: Tensor, settings: CrossFitSettings, seed: int, watch: Watch) -> Tensor | None:
-    """Labels of the nearest other rows in angle, weighted by softmax(temperature · cosine), (n, c)."""
+def _vote(
+    rows: Tensor, target: Tensor, settings: CrossFitSettings, seed: int, groups: Tensor | None, watch: Watch
+) -> Tensor | None:
+    """Labels of the nearest rows of other groups in angle, weighted by softmax(temperature · cosine), (n, c)."""
     n, device = len(rows), rows.device
     unit = F.normalize(rows)
     voters = (target.sum(1) > 0).nonzero()[:, 0]
@@ -259,6 +291,8 @@ def _vote(rows: Tensor, target: Tensor, settings: CrossFitSettings, seed: int, w
         cosine = unit[block] @ pool.T
         own = place[block]
         cosine[(own >= 0).nonzero()[:, 0], own[own >= 0]] = -torch.inf
+        if groups is not None:
+            cosine[groups[block, None] == groups[voters]] = -torch.inf
         nearest = cosine.topk(max(1, min(settings.n_neighbours, len(pool) - 1)))
         vote[block] = _count_votes(nearest, labels, shares, target.shape[1], settings.temperature)
         watch.report(int(block[-1]) + 1, n)
@@ -281,9 +315,12 @@ def _count_votes(
     return cosine.new_zeros(len(cosine), n_labels).scatter_add_(1, label[neighbour].flatten(1), votes)
 
 
-def _frequency(target: Tensor) -> Tensor:
-    """Share of each label among the other rows, (n, c)."""
-    others = target.sum(0) - target
+def _frequency(target: Tensor, groups: Tensor | None = None) -> Tensor:
+    """Share of each label among the other rows, with groups among those of other groups, (n, c)."""
+    own = target
+    if groups is not None:
+        own = target.new_zeros(int(groups.max()) + 1, target.shape[1]).index_add_(0, groups, target)[groups]
+    others = target.sum(0) - own
     return others / others.sum(1, keepdim=True).clamp(min=1)
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepos.methods.base import Batch, Method, TrainView
+from onepos.methods.losses import deny
 
 
 class EM(Method):
@@ -21,6 +22,8 @@ class EM(Method):
     Deviation: the published training stops at the first epoch that does not improve the validation mAP; here all epochs
     of the plan run and the best one is kept, as for every method.
 
+    Deviation: a known negative, which the paper does not have, costs −log(1 − f), as an observed positive costs −log f.
+
     Args:
         alpha: α, weight of the entropy of unobserved labels. The authors use 0.2 on VOC, 0.1 on COCO and NUS,
             0.01 on CUB.
@@ -28,6 +31,8 @@ class EM(Method):
     References:
         Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels, ECCV 2022.
     """
+
+    uses_negatives = True
 
     def __init__(self, alpha: float = 0.1) -> None:
         super().__init__()
@@ -44,4 +49,5 @@ class EM(Method):
         logits: Tensor = self(features[0])
         positive = -F.logsigmoid(logits)
         entropy = -logits.sigmoid() * F.logsigmoid(logits) - (-logits).sigmoid() * F.logsigmoid(-logits)
-        return (observed * positive - self.alpha * (1 - observed) * entropy).mean()
+        certain = observed * positive + deny(logits, batch.known_negative)
+        return (certain - self.alpha * batch.unknown * entropy).mean()

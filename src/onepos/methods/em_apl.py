@@ -43,6 +43,8 @@ class EMAPL(Method):
     Deviation: the CRISP group's tabular copy divides by epoch − warmup, which is 0 in the first round; the original's
     T − warmup is used.
 
+    Deviation: a known negative, which the paper does not have, costs −log(1 − f) and gets no pseudo-label.
+
     Args:
         alpha: α, weight of the entropy.
         beta: β, weight of the pseudo-labels.
@@ -54,6 +56,7 @@ class EMAPL(Method):
         Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels, ECCV 2022.
     """
 
+    uses_negatives = True
     pseudo: Tensor
     batch_rows: Tensor
 
@@ -98,6 +101,8 @@ class EMAPL(Method):
         target = pseudo.nan_to_num(0.0)  # a NaN would reach the gradient even where it is not chosen
         soft = target * if_present + (1 - target) * if_absent
         unobserved = torch.where(pseudo.isnan(), -self.alpha * entropy, self.beta * soft)
+        if batch.known_negative is not None:
+            unobserved = torch.where(batch.known_negative > 0, if_absent, unobserved)
         loss = torch.where(batch.observed > 0, if_present, unobserved).mean()
         if self.as_published:
             return loss, {"batch_rows": torch.full_like(batch.index, len(batch.index))}
@@ -108,7 +113,7 @@ class EMAPL(Method):
         in_one_batch = self.as_published and bool((self.batch_rows == train.n_samples).all())
         if not self.warmup <= self.epoch + 1 < train.n_epochs or in_one_batch:
             return
-        hidden = train.observed == 0
+        hidden = train.hidden
         share = self.proportion / (train.n_epochs - self.warmup)
         # Rounded, so that a product that is a whole number does not lose one to its floating-point error.
         quota = [math.floor(round(share * u, 9)) for u in hidden.sum(0).tolist()]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onepos.methods.base import Batch, Method, TrainView
-from onepos.methods.losses import check_cardinality, expected_count_penalty
+from onepos.methods.losses import check_cardinality, deny, expected_count_penalty
 
 
 class EPR(Method):
@@ -24,6 +24,8 @@ class EPR(Method):
     Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
     up to B − 1 rows are neither learnt nor scored; here every row counts.
 
+    Deviation: a known negative, which the paper does not have, adds −log(1 − f) to the first term.
+
     Args:
         cardinality: k, the mean number of labels per row. It can not be derived from single positives: privileged.
 
@@ -32,6 +34,8 @@ class EPR(Method):
     """
 
     privileged = frozenset({"cardinality"})
+
+    uses_negatives = True
 
     def __init__(self, cardinality: float | None = None) -> None:
         super().__init__()
@@ -44,5 +48,5 @@ class EPR(Method):
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """The positives' cross-entropy and the penalty on the expected count."""
         logits = self(features[0])
-        positive: Tensor = -(batch.observed * F.logsigmoid(logits)).mean()
-        return positive + expected_count_penalty(logits.sigmoid(), self.cardinality)
+        certain = deny(logits, batch.known_negative) - batch.observed * F.logsigmoid(logits)
+        return certain.mean() + expected_count_penalty(logits.sigmoid(), self.cardinality)

@@ -69,10 +69,29 @@ class TreeSettings:
     most_labels: int = 400
 
 
-def make_folds(n: int, n_folds: int, seed: int) -> list[Tensor]:
-    """Positions of the rows of each fold, in random order; sizes differ by one row at most."""
+def make_folds(n: int, n_folds: int, seed: int, groups: Tensor | None = None) -> list[Tensor]:
+    """Positions of the rows of each fold, in random order; sizes differ by one row at most.
+
+    With groups (n,) the rows of a group are in one fold: the largest groups first, each goes to the smallest fold.
+    """
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    return [order[k::n_folds] for k in range(n_folds)]
+    if groups is None:
+        return [order[k::n_folds] for k in range(n_folds)]
+    _, group, size = map(torch.from_numpy, np.unique(groups.cpu().numpy(), return_inverse=True, return_counts=True))
+    n_folds = min(n_folds, len(size))
+    if n_folds < 2:
+        raise ValueError(
+            "groups must hold at least two different values, so that rows can be predicted from others; it holds one. "
+            "Leave groups out, or pass finer ones."
+        )
+    shuffled = torch.randperm(len(size), generator=torch.Generator().manual_seed(seed))
+    sizes, fold_of = [0] * n_folds, torch.empty(len(size), dtype=torch.long)
+    for g in shuffled[size[shuffled].argsort(descending=True, stable=True)].tolist():
+        k = sizes.index(min(sizes))
+        fold_of[g] = k
+        sizes[k] += int(size[g])
+    place = fold_of[group][order]
+    return [order[place == k] for k in range(n_folds)]
 
 
 def predict_by_networks(
@@ -83,7 +102,7 @@ def predict_by_networks(
     # On a CPU a generator of the caller's is left as it was; fork_rng needs the device's number elsewhere.
     with torch.enable_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        largest, n = max(map(len, folds)), len(rows)
+        largest, smallest, n = max(map(len, folds)), min(map(len, folds)), len(rows)
         others = [torch.cat([*folds[:k], *folds[k + 1 :]]) for k in range(len(folds))]
         few = others[0][: settings.choose_rows], folds[0][: settings.choose_rows // 4]
         choosing = watch.part(0.4).named(f"{watch.what}, settings")
@@ -91,9 +110,11 @@ def predict_by_networks(
         if tried is None:
             return None
         best = settings.grid[int(tried.cross_entropy.argmin())]
-        # All lists of a stack have one length: of unequal folds a row is left out here and comes twice there.
+        # All lists of a stack have one length: of unequal folds a row is left out here and comes twice there. Folds of
+        # groups may differ by many rows, and none is left out.
+        n_seen = n - (largest if largest - smallest <= 1 else smallest)
         pairs = [
-            (seen[: n - largest], torch.cat([fold, fold[: largest - len(fold)]]))
+            (seen[torch.arange(n_seen) % len(seen)], fold[torch.arange(largest) % len(fold)])
             for seen, fold in zip(others, folds, strict=True)
         ]
         trained = _train(rows, target, pairs, (best,) * len(folds), settings, watch)

@@ -29,6 +29,8 @@ class GR(Method):
     epochs of the plan run and the best one is kept, as for every method.
     Deviation: the authors let the head learn ten times faster than the network; here that is `backbone_lr=0.1`.
 
+    Deviation: a known negative, which the paper does not have, costs −log(1 − f), as an observed positive costs −log f.
+
     Args:
         w_start: w at the start: how much the pseudo-label K follows the score.
         w_end: w at the end. The schedule stops one step short of it, as published; likewise b.
@@ -45,6 +47,7 @@ class GR(Method):
         Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss, IJCAI 2024.
     """
 
+    uses_negatives = True
     n_epochs: Tensor  # T, a scalar; runs of different lengths share a stack
 
     def __init__(
@@ -85,6 +88,8 @@ class GR(Method):
         log_yes, log_no = F.logsigmoid(logits), F.logsigmoid(-logits)
         if_positive, if_negative = -torch.expm1(self.q2 * log_yes) / self.q2, -torch.expm1(self.q3 * log_no) / self.q3
         unobserved = reliability * (pseudo * if_positive + (1 - pseudo) * if_negative)
+        if batch.known_negative is not None:
+            unobserved = torch.where(batch.known_negative == 1, -log_no, unobserved)
         return torch.where(observed == 1, -log_yes, unobserved).mean()
 
 

@@ -39,6 +39,9 @@ class LargeLoss(Method):
     epochs of the plan run and the best one is kept, as for every method.
     Deviation: the authors let the head learn ten times faster than the network; here that is `backbone_lr=0.1`.
 
+    Deviation: a known negative, which the paper does not have, is never rejected or corrected, nor counted among the
+    largest.
+
     Args:
         variant: "reject" (LL-R), "correct" (LL-Ct) or "permanent" (LL-Cp).
         delta_rel: Δ in percent: by how much the share of touched entries grows per epoch (LL-R, LL-Ct), or the
@@ -51,6 +54,7 @@ class LargeLoss(Method):
     """
 
     stacking = StackRules(fixed=frozenset({"delta_rel"}))
+    uses_negatives = True
     labels: Tensor
 
     def __init__(
@@ -80,10 +84,14 @@ class LargeLoss(Method):
         if k == 0:
             return assumed.mean()
         unobserved = assumed.detach() * (1 - labels)
+        if batch.known_negative is not None:
+            unobserved = unobserved * (1 - batch.known_negative)
         threshold = torch.topk(unobserved.flatten(), k).values[-1]  # R
         large = unobserved >= threshold
         if not self.as_published:
             large = large & (labels == 0)
+        if batch.known_negative is not None:
+            large = large & (batch.known_negative == 0)
         if self.variant == "reject":
             return torch.where(large, 0.0, assumed).mean()
         loss = binary_cross_entropy(logits, torch.where(large, 1 - labels, labels)).mean()

@@ -15,6 +15,11 @@ def binary_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return torch.addcmul(F.softplus(logits), logits, target, value=-1)
 
 
+def deny(logits: Tensor, known_negative: Tensor | None) -> Tensor | float:
+    """−log(1 − f) of every entry known to be absent, 0 of the others; 0 where none is known."""
+    return 0.0 if known_negative is None else known_negative * F.softplus(logits)
+
+
 def assume_negative(logits: Tensor, observed: Tensor) -> Tensor:
     """Binary cross-entropy with every unobserved label taken for negative, mean over all B·c entries."""
     return binary_cross_entropy(logits, observed).mean()

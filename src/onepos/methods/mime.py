@@ -51,6 +51,8 @@ class MIME(Method):
     Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
     up to B − 1 rows are neither learnt nor scored; here every row counts.
 
+    Deviation: a known negative, which the paper does not have, gets no pseudo-label and is never ignored.
+
     Args:
         beta: β, weight of the Kullback–Leibler term.
         theta: θ, the score above which an entry becomes positive; for rule="threshold".
@@ -70,6 +72,7 @@ class MIME(Method):
     """
 
     head: GaussianHead | LabelGaussianHead
+    uses_negatives = True
     labels: Tensor
     ignored: Tensor
     noise: Tensor  # of each row's code in the running epoch, (n, z_dim); not with `per_label`
@@ -159,12 +162,13 @@ class MIME(Method):
         if self.epoch + 1 < self.warmup:
             return
         if self.rule == "threshold":
-            self.labels = self.labels | (torch.sigmoid(self._score(train)) > self.theta)
+            likely = torch.sigmoid(self._score(train)) > self.theta
+            self.labels = self.labels | (likely & train.hidden)
         else:
             n_positive = train.observed.sum(0, dtype=torch.int64).tolist()
             # Rounded, so that a quotient that is a whole number does not lose one to its floating-point error.
             count = [math.floor(round(n / self._checked_cardinality(), 9)) for n in n_positive]
-            candidates = train.observed == 0
+            candidates = train.hidden
             if self.as_published and not self.per_label:
                 candidates &= ~self.ignored
             self.ignored = lowest_per_label(-self._score(train), candidates, torch.tensor(count).to(self.labels.device))

@@ -54,6 +54,8 @@ class PLC(Method):
     Deviation: the published images are not normalized and its batch normalization and first layers are frozen; here
     images are normalized as the network's weights expect, and `frozen_norm=True` of the network freezes the former.
 
+    Deviation: a known negative, which the paper does not have, is a sure negative whatever its score: s = 0.
+
     Args:
         lam_plc: λ_plc, weight of the consistency.
         lam_lac: λ_lac, weight of the contrast.
@@ -71,6 +73,7 @@ class PLC(Method):
     """
 
     views = 2
+    uses_negatives = True
     maps = True
     requires = frozenset({"maps", "views"})
     stacking = StackRules(possible=False)  # a stack holds linear layers only
@@ -123,6 +126,8 @@ class PLC(Method):
         weak, strong = (self.head.embed(maps) for maps in features)  # (B, c, C)
         logits, observed = self.head.classify(weak), batch.observed
         sureness = torch.sigmoid(logits.detach()) + observed  # s
+        if batch.known_negative is not None:
+            sureness = sureness * (1 - batch.known_negative)
         tau = self.tau_first if self.warming_up else self.tau
         loss = assume_negative(logits, observed) + self.lam_plc * consistency(self.head.classify(strong), sureness, tau)
         if self.warming_up:

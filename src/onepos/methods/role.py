@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onepos.methods.base import Batch, Method, TrainView
-from onepos.methods.losses import binary_cross_entropy, check_cardinality, expected_count_penalty
+from onepos.methods.losses import binary_cross_entropy, check_cardinality, deny, expected_count_penalty
 
 
 class ROLE(Method):
@@ -27,6 +27,8 @@ class ROLE(Method):
     Deviation: the paper's variant that first trains a linear layer on frozen features (LinearInit) is not offered.
     Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
     up to B − 1 rows are neither learnt nor scored; here every row counts.
+
+    Deviation: a known negative, which the paper does not have, starts at ŷ = 0.005 and adds −log(1 − f) − log(1 − ŷ).
 
     Args:
         cardinality: k, the mean number of labels per row. It can not be derived from single positives: privileged.
@@ -38,6 +40,7 @@ class ROLE(Method):
     """
 
     privileged = frozenset({"cardinality"})
+    uses_negatives = True
     label_logits: Tensor  # θ, (n, c); a parameter made in setup
 
     def __init__(self, cardinality: float | None = None, cross: str = "all") -> None:
@@ -52,19 +55,23 @@ class ROLE(Method):
         sure, bound = torch.logit(torch.tensor([0.995, 0.6], dtype=torch.float64)).tolist()
         # Drawn on the CPU like the head's weights, so that one seed is one start on every device.
         unsure = torch.empty(train.observed.shape).uniform_(-bound, bound).to(train.observed.device)
-        self.label_logits = nn.Parameter(torch.where(train.observed == 1, sure, unsure))
+        start = torch.where(train.observed == 1, sure, unsure)
+        if train.known_negative is not None:
+            start = torch.where(train.known_negative == 1, -sure, start)
+        self.label_logits = nn.Parameter(start)
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Network and label estimate, each held to the observed positives, to the other, and to k."""
         logits, label_logits, observed = self(features[0]), self.label_logits[batch.index], batch.observed
         scores, labels = logits.sigmoid(), label_logits.sigmoid()
-        positive = -observed * (F.logsigmoid(logits) + F.logsigmoid(label_logits))
+        certain = -observed * (F.logsigmoid(logits) + F.logsigmoid(label_logits))
+        certain = certain + deny(logits, batch.known_negative) + deny(label_logits, batch.known_negative)
         to_labels = binary_cross_entropy(logits, labels.detach())
         to_scores = binary_cross_entropy(label_logits, scores.detach())
         if self.cross == "unobserved":
-            to_labels = (1 - observed) * to_labels
+            to_labels = batch.unknown * to_labels
         penalty = expected_count_penalty(scores, self.cardinality) + expected_count_penalty(labels, self.cardinality)
-        return ((positive + to_labels + to_scores).mean() + penalty) / 2
+        return ((certain + to_labels + to_scores).mean() + penalty) / 2
 
     def lr_factor(self, name: str) -> float:
         """Ten times the plan's for the label estimate, as published."""

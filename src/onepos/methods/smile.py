@@ -49,6 +49,9 @@ class SMILE(Method):
     the training stand for it. (What others have run on images under this name has no graph and has parts of other
     methods; it is not this method, and not here.)
 
+    Deviation: a known negative, which the paper does not have, has the target 0 and the weight 1 in the loss of
+    the classifier.
+
     Args:
         p: Soft label of an unobserved entry before enhancement; the authors set 0.001 to 0.1 by data set.
         mu: μ, share of the recovered soft labels in the classifier's target; the authors set 0.01 to 0.9.
@@ -67,6 +70,7 @@ class SMILE(Method):
         NeurIPS 2022.
     """
 
+    uses_negatives = True
     stacking = StackRules(possible=False)  # the draws of stacked runs would not be those of each alone
     neighbours: Tensor  # (n, k)
     rows: Tensor  # x where it is not the input, (n, d)
@@ -130,6 +134,9 @@ class SMILE(Method):
         rest = 1 / max(1, observed.shape[1] - 1) if self.bias else self.rate
         weight = rest + (1 - rest) * observed
         target = self.mu * soft[0].detach() + (1 - self.mu) * first
+        if batch.known_negative is not None:
+            weight = weight + (1 - rest) * batch.known_negative
+            target = target * (1 - batch.known_negative)
         linked = (around.unsqueeze(2) == batch.index).any(1)  # A, (B, B)
         return (
             self._cross_entropy(self(features[0]), target, weight)

@@ -22,12 +22,16 @@ class WAN(Method):
     Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
     up to B − 1 rows are neither learnt nor scored; here every row counts.
 
+    Deviation: a known negative, which the paper does not have, has the weight 1 of an observed positive.
+
     Args:
         weight: w, the weight of an unobserved label. None is the published 1/(c − 1); 1 is AN.
 
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """
+
+    uses_negatives = True
 
     def __init__(self, weight: float | None = None) -> None:
         super().__init__()
@@ -43,5 +47,5 @@ class WAN(Method):
         n_labels = batch.observed.shape[1]
         # With a single label there is no other one to share the weight with: 1, as in AN.
         weight = 1 / max(n_labels - 1, 1) if self.weight is None else self.weight
-        weights = batch.observed + weight * (1 - batch.observed)
+        weights = (1 - batch.unknown) + weight * batch.unknown
         return (weights * binary_cross_entropy(self(features[0]), batch.observed)).mean()

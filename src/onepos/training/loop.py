@@ -61,6 +61,8 @@ _PREPARING_SIZE = 1.0
 # Of the time that a training may take, what goes to the preparation at most.
 _PREPARING = 0.6
 
+Positions = npt.NDArray[np.intp]
+
 States = dict[int, dict[str, Tensor]]
 """What `state_dict` gave after some epochs, by epoch."""
 
@@ -162,7 +164,7 @@ def train(
             began = time.perf_counter()
             learner.method.epoch, learner.frozen = epoch, epoch < plan.frozen_epochs
             with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
-                history.loss.append(_run_epoch(runtime, optimizer, task, labels, watch, started))
+                history.loss.append(_run_epoch(runtime, optimizer, task, view, watch, started))
             if not math.isfinite(history.loss[-1]):
                 keeper.finish(history)
                 if checkpoint:
@@ -199,8 +201,9 @@ def find_length(
     if n_held_out < _FEWEST_HELD_OUT:
         return None
     order = torch.randperm(len(labelled), generator=generator(task.plan.seed, SEARCH_STREAM)).numpy()
-    chosen = np.sort(labelled[order[:n_held_out]])
-    rest = np.setdiff1d(np.arange(len(task.observed)), chosen)
+    chosen, rest = _hold_out(labelled[order], n_held_out, task)
+    if not task.observed[rest].any() or len(chosen) == 0:
+        return None
     inside, outside = (task.samples.take(torch.from_numpy(each)) for each in (rest, chosen))
     watch = watch or Watch()
     probe = dataclasses.replace(
@@ -208,6 +211,8 @@ def find_length(
         learner=copy.deepcopy(task.learner),
         samples=inside,
         observed=task.observed[rest],
+        known_negative=None if task.known_negative is None else task.known_negative[rest],
+        groups=None if task.groups is None else task.groups[rest],
         validation=Validation(outside, task.observed[chosen], False),
         shared=Shared(),
     )
@@ -218,6 +223,20 @@ def find_length(
         return train(
             probe, checkpoint=path, watch=watch, on_epoch=lambda epoch, _: tell.report(epoch + 1, task.plan.epochs)
         ).history
+
+
+def _hold_out(order: Positions, count: int, task: Task) -> tuple[Positions, Positions]:
+    """About so many of the rows in this order, in whole groups, and the rows from which to learn; both ascending."""
+    n = len(task.observed)
+    if task.groups is None:
+        chosen = np.sort(order[:count])
+        return chosen, np.setdiff1d(np.arange(n), chosen)
+    _, first = np.unique(task.groups[order], return_index=True)
+    groups = task.groups[order[np.sort(first)]]  # in the order in which they come
+    size = np.bincount(task.groups[order], minlength=int(task.groups.max()) + 1)[groups]
+    n_groups = max(1, int(np.searchsorted(np.cumsum(size), count, side="right")))
+    taken = np.isin(task.groups, groups[:n_groups])
+    return np.intersect1d(order, np.flatnonzero(taken)), np.flatnonzero(~taken)
 
 
 def finish(task: Task, history: History, view: TrainView | None = None) -> Trained:
@@ -394,10 +413,10 @@ def _optimizer(learner: Learner, plan: Plan) -> torch.optim.Optimizer:
 
 
 def _run_epoch(
-    runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, labels: Tensor, watch: Watch, began: float
+    runtime: Runtime, optimizer: torch.optim.Optimizer, task: Task, view: TrainView, watch: Watch, began: float
 ) -> float:
     """One pass over the rows in random order, or as far as the time allows, which runs from `began`; the mean loss."""
-    learner, plan = task.learner, task.plan
+    learner, plan, labels, negatives = task.learner, task.plan, view.observed, view.known_negative
     method = learner.method
     learner.train()
     if learner.frozen:
@@ -412,7 +431,8 @@ def _run_epoch(
             group["lr"] = rate * factor
         optimizer.zero_grad()
         with runtime.autocast():
-            loss, memory = learner(views, labels.index_select(0, index).float(), index)
+            absent = None if negatives is None else negatives.index_select(0, index).float()
+            loss, memory = learner(views, labels.index_select(0, index).float(), index, absent)
         loss.backward()
         optimizer.step()
         for name, rows in memory.items():
@@ -500,13 +520,21 @@ def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext, wa
         features=lambda positions=None: _pass(learner, samples, learner.embed, precision, positions),
         logits=lambda: predict_logits(learner, samples, precision),
         backbone=learner.backbone,
-        validation_prior=torch.as_tensor(validation.Y.mean(0)) if validation and validation.full else None,
+        validation_prior=_shares(validation.Y) if validation and validation.full else None,
         is_tabular="views" not in samples.offers,
         seed=task.plan.seed,
         shared=task.shared,
         watch=watch or Watch(),
         sparse_inputs=lambda: samples.to_scipy() if isinstance(samples, SparseRows) else None,
+        known_negative=None if task.known_negative is None else torch.tensor(task.known_negative, device=labels.device),
+        groups=None if task.groups is None else torch.tensor(task.groups, device=labels.device),
     )
+
+
+def _shares(Y: npt.NDArray[Any]) -> Tensor:
+    """The share of each label among the rows where it is known, (c,)."""
+    known = ~np.isnan(Y)
+    return torch.as_tensor(np.where(known, Y, 0).sum(0) / np.maximum(known.sum(0), 1))
 
 
 def identity(task: Task, labels: Tensor) -> str:
@@ -516,4 +544,9 @@ def identity(task: Task, labels: Tensor) -> str:
     data = task.samples.fingerprint(), labels.shape, hashlib.sha256(labels.cpu().numpy().tobytes()).hexdigest()
     held_out = validation and (validation.samples.fingerprint(), hashlib.sha256(validation.Y.tobytes()).hexdigest())
     method = type(learner.method).__name__, sorted(learner.method.get_params().items())
-    return repr((method, str(learner.backbone), sorted(kept.items()), data, held_out))
+    further = [
+        hashlib.sha256(np.ascontiguousarray(each).tobytes()).hexdigest() if each is not None else ""
+        for each in (task.known_negative, task.groups)
+    ]
+    parts = method, str(learner.backbone), sorted(kept.items()), data, held_out
+    return repr((*parts, further) if any(further) else parts)  # those of before stay as they were

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -53,13 +55,21 @@ def read_curve(task: Task, logits: Tensor, prior: FloatArray, min_labels: int | 
         logits: Of its training rows.
         prior: Its class priors, (c,).
         min_labels: Labels that a row gets at least; "auto" is 1 where each training row has an observed label, and
-            otherwise 0.
+            otherwise 0. A row of which nothing but a part of its negatives is known does not count.
     """
-    least = int(task.observed.any(1).all()) if isinstance(min_labels, str) else int(min_labels)
+    least = int(_has_label(task).all()) if isinstance(min_labels, str) else int(min_labels)
     c = logits.shape[1]
     if least > c:
         raise ValueError(f"min_labels must be at most {c}, the number of labels; got {least}.")
     return make_curve(torch.sigmoid(logits).numpy(), prior, least)
+
+
+def _has_label(task: Task) -> npt.NDArray[np.bool_]:
+    """Which rows have an observed label, or may have one beside their known negatives, (n,)."""
+    observed = np.asarray(task.observed.any(1))
+    if task.known_negative is None:
+        return observed
+    return np.asarray(observed | (task.known_negative.any(1) & ~task.known_negative.all(1)))
 
 
 @torch.no_grad()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,13 @@ Indicator = npt.NDArray[np.uint8]
 
 
 class Validation(NamedTuple):
-    """Rows that choose the best epoch; `full` is whether Y holds all labels of a row, or one of them."""
+    """Rows that choose the best epoch; `full` is whether Y holds all labels of a row, or one of them.
+
+    Y is an indicator, or holds NaN where a label is unknown.
+    """
 
     samples: Samples
-    Y: Indicator
+    Y: npt.NDArray[Any]
     full: bool
 
 
@@ -39,12 +42,14 @@ class TrainingData:
         validation: Rows to choose the epoch by.
         offers: What the caller gives a method beyond the samples, such as "full labels".
         shared: Results that trainings on the same rows and labels share.
+        groups: Equal numbers for rows that must not be split, (n,).
     """
 
     samples: Samples
     validation: Validation | None = None
     offers: frozenset[str] = frozenset()
     shared: Shared = field(default_factory=Shared)
+    groups: npt.NDArray[np.int64] | None = None
 
     def missing(self, method: Method) -> list[str]:
         """What the method needs and does not find here."""
@@ -69,13 +74,15 @@ class Learner(nn.Module):
         self.frozen = False
         self.compiled: Callable[[Tensor], Tensor] | None = None
 
-    def forward(self, views: tuple[Tensor, ...], observed: Tensor, index: Tensor) -> tuple[Tensor, Memory]:
+    def forward(
+        self, views: tuple[Tensor, ...], observed: Tensor, index: Tensor, known_negative: Tensor | None = None
+    ) -> tuple[Tensor, Memory]:
         """The loss of a batch, and what the method wants to remember of its rows."""
         mixing = Mixing.draw(len(index), index.device) if self.method.mixes_rows else None
         if mixing is not None:
             views = tuple(mixing.apply(view) for view in views)
         features = [F.dropout(self.embed(view), self.method.drops_features) for view in views]
-        result = self.method.loss(features, Batch(views, observed, index, mixing))
+        result = self.method.loss(features, Batch(views, observed, index, mixing, known_negative))
         return result if isinstance(result, tuple) else (result, {})
 
     def embed(self, rows: Tensor) -> Tensor:
@@ -104,6 +111,8 @@ class Task:
         plan: How to train.
         validation: Rows to choose the epoch by.
         shared: As in `TrainingData`.
+        known_negative: The entries known to be absent, (n, c) 0/1; None where none are known.
+        groups: As in `TrainingData`.
     """
 
     learner: Learner
@@ -113,6 +122,8 @@ class Task:
     plan: Plan
     validation: Validation | None = None
     shared: Shared = field(default_factory=Shared)
+    known_negative: Indicator | None = None
+    groups: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.observed):
@@ -138,6 +149,7 @@ def make_task(
     *,
     network: str | nn.Module = "mlp",
     hidden: Sequence[int] = (512,),
+    known_negative: Indicator | None = None,
 ) -> Task:
     """The task of training this method on these data.
 
@@ -148,6 +160,7 @@ def make_task(
         plan: How to train; the weights of the network start from its seed.
         network: A name in NETWORKS, or a module from inputs to features, which is copied.
         hidden: Widths of the hidden layers, for "mlp".
+        known_negative: The entries known to be absent, (n, c) 0/1; None where none are known.
     """
     for need in data.missing(method):
         remedy = {
@@ -158,7 +171,8 @@ def make_task(
     with seeded(plan.seed, NETWORK_STREAM, torch.device("cpu")):
         backbone = make_backbone(network, probe.shape[1], labels.shape[1], hidden)
     width = n_outputs(backbone, probe, maps=method.maps)
-    return Task(Learner(backbone, method), data.samples, labels, width, plan, data.validation, data.shared)
+    learner = Learner(backbone, method)
+    return Task(learner, data.samples, labels, width, plan, data.validation, data.shared, known_negative, data.groups)
 
 
 def needs(method: Method) -> frozenset[str]:

@@ -30,6 +30,7 @@ References:
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -39,7 +40,7 @@ from torch import Tensor
 
 from onepos.methods.base import Batch, Method, StackRules, TrainView
 from onepos.methods.crisp_plus.head import ObservedLabelHead
-from onepos.methods.crossfit import held_out
+from onepos.methods.crossfit import held_out, without_negatives
 from onepos.methods.heads import shift_to
 from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
@@ -57,7 +58,10 @@ class CRISPPlus(Method):
     whatever the network.
 
     Rows may have none, one or several observed labels. The target of a row with none is s̃ alone; several count in
-    equal parts.
+    equal parts. At known negatives s̃ is 0, and the rest of the row is scaled up to a sum of 1. A fully reviewed row, of
+    which every label is known, has no part of s̃: its target is its labels in equal parts, or 0 if it has none, since a
+    softmax has no way to say "none". Two or more such rows also count for the priors, as a random sample of the rows
+    (`labelled` of `estimate_priors`), and by them for the thresholds.
 
     Args:
         alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone. "auto" is the formula.
@@ -66,6 +70,7 @@ class CRISPPlus(Method):
     """
 
     stacking = StackRules(possible=False)  # rows are mixed at random, a new mixture in every step
+    uses_negatives = True
     stops_early = False  # targets without most of the noise, mixtures and dropout leave nothing to overfit
     head: ObservedLabelHead
     target: Tensor  # l̃, (n, c)
@@ -95,7 +100,7 @@ class CRISPPlus(Method):
         self._check()
         observed = train.observed.float()
         fit = held_out(train)
-        estimate = estimate_priors(fit.probability, train.observed, estimator="bracket", cardinality=self.cardinality)
+        estimate = self._estimate(fit.probability, train)
         if estimate.warning:
             warnings.warn(estimate.warning, UserWarning, stacklevel=2)
         device = observed.device
@@ -103,12 +108,10 @@ class CRISPPlus(Method):
         prior = torch.as_tensor(estimate.prior, dtype=torch.float32, device=device)
         self.register_buffer("class_prior", prior)
         self.register_buffer("prior_interval", torch.as_tensor(interval, dtype=torch.float32, device=device))
-        n_observed = observed.sum(1, keepdim=True)
-        alpha = _share_of_chance(observed, fit.probability, estimate) if self.alpha == "auto" else float(self.alpha)
-        drawn = torch.where(n_observed > 0, 1 - alpha, 0.0) / n_observed.clamp(min=1)
-        target = torch.where(n_observed > 0, alpha, 1.0) * fit.probability.to(observed)
         # What follows from the data row by row is not saved: it would be most of a checkpoint.
-        self.register_buffer("target", target.addcmul_(drawn, observed), persistent=False)
+        self.register_buffer(
+            "target", self._make_target(fit.probability.to(observed), train, estimate), persistent=False
+        )
         n_rows = min(_SHIFT_ROWS, train.n_samples)
         shift_rows = torch.arange(n_rows, device=device) * train.n_samples // n_rows
         self.register_buffer("shift_rows", shift_rows, persistent=False)
@@ -117,6 +120,31 @@ class CRISPPlus(Method):
         self.drops_features = _DROPOUT if train.is_tabular and has_layers else 0.0
         frequency = (observed.sum(0) + 0.5) / (observed.sum() + 0.5 * train.n_labels)
         self.head.start_at(frequency.log(), 0.0)
+
+    def _estimate(self, probability: Tensor, train: TrainView) -> PriorEstimate:
+        """Class priors, from the fully reviewed rows too; these are no draws of one label."""
+        find = partial(estimate_priors, estimator="bracket", cardinality=self.cardinality)
+        complete = train.is_complete
+        if int(complete.sum()) < 2:
+            return find(probability, train.observed)
+        labelled = train.observed[complete].cpu().numpy()
+        drawn = ~complete
+        if not bool(train.observed[drawn].any()):
+            drawn = torch.ones_like(complete)
+        return find(probability[drawn], train.observed[drawn], labelled=labelled)
+
+    def _make_target(self, expected: Tensor, train: TrainView, estimate: PriorEstimate) -> Tensor:
+        """l̃, (n, c)."""
+        observed, complete = train.observed.to(expected), train.is_complete
+        drawn = ~complete
+        automatic = self.alpha == "auto"
+        alpha = _share_of_chance(observed[drawn], expected[drawn], estimate) if automatic else float(self.alpha)
+        n_observed = observed.sum(1, keepdim=True)
+        share = torch.where(n_observed > 0, alpha, 1.0)
+        if train.known_negative is not None:
+            expected = without_negatives(expected, train.known_negative)
+            share = torch.where(complete[:, None], 0.0, share)
+        return (share * expected).addcmul_((1 - share) / n_observed.clamp(min=1), observed)
 
     def loss(self, features: list[Tensor], batch: Batch) -> Tensor:
         """Cross-entropy of the targets, a sum over the labels and a mean over the rows."""
@@ -158,6 +186,8 @@ def _share_of_chance(observed: Tensor, predicted: Tensor, estimate: PriorEstimat
     Of rows with m observed labels the draw has 1/m in the place of 1: none is left to chance where all are observed.
     """
     known = observed.any(1)
+    if not bool(known.any()):
+        return 0.0
     n_observed = observed[known].sum(1, keepdim=True)
     squared_error = float((observed[known] / n_observed - predicted.to(observed)[known]).square().sum(1).mean())
     chance = float(n_observed.reciprocal().mean()) - 1 / estimate.cardinality
