@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +22,49 @@ NO = frozenset({"0", "0.0", "false", "no", "n"})
 UNKNOWN = frozenset({"", "nan", "none", "unknown", "unsure", "?", "<na>"})
 
 _COLUMNS = ("item", "label", "value", "source", "time")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The words for yes, no and unknown; upper case and spaces around a word do not count.
+
+    Attributes:
+        yes, no, unknown: The words, in lower case.
+        tells_no: Whether words for no were given, so that in label columns each of them is a known no.
+    """
+
+    yes: frozenset[str] = YES
+    no: frozenset[str] = NO
+    unknown: frozenset[str] = UNKNOWN
+    tells_no: bool = False
+
+    @classmethod
+    def with_words(cls, yes: Iterable[Any] = (), no: Iterable[Any] = (), unknown: Iterable[Any] = ()) -> Answers:
+        """The usual words and some more, which mean what is given here even if they usually mean something else."""
+        given = [frozenset(map(_as_word, words)) for words in (yes, no, unknown)]
+        for first, second in combinations(given, 2):
+            if both := sorted(first & second):
+                raise ValueError(
+                    f"a word must mean one of yes, no and unknown; {both[0]!r} is given for two. Give it for one."
+                )
+        taken = frozenset().union(*given)
+        yes, no, unknown = ((usual - taken) | own for usual, own in zip((YES, NO, UNKNOWN), given, strict=True))
+        return cls(yes, no, unknown, tells_no=bool(given[1]))
+
+    def read(self, column: pd.Series[Any]) -> Codes:
+        """1 for yes, 0 for no, -1 for unknown, -2 for a word that is none of these, of each cell."""
+        import pandas as pd
+
+        place, cells = pd.factorize(column)
+        return np.array([*map(self._read_word, map(_as_word, cells)), -1], np.int64)[place]
+
+    def _read_word(self, word: str) -> int:
+        return 1 if word in self.yes else 0 if word in self.no else -1 if word in self.unknown else -2
+
+
+def _as_word(cell: Any) -> str:
+    is_whole = isinstance(cell, float | np.floating) and float(cell).is_integer()
+    return str(int(cell) if is_whole else cell).strip().lower()
 
 
 class LongLabels(NamedTuple):
@@ -39,10 +85,10 @@ class LongLabels(NamedTuple):
     value: Codes
 
 
-def read_long(table: Any, items: Any = None) -> LongLabels:
+def read_long(table: Any, items: Any, answers: Answers) -> LongLabels:
     """Read the table; `Labels.from_long` has the rules."""
     frame = _as_frame(table)
-    value = _read_values(frame)
+    value = _read_values(frame, answers)
     row, ids = _match_items(frame["item"], items)
     column, classes = _find_labels(frame["label"])
     named = column >= 0
@@ -80,29 +126,21 @@ def _as_frame(table: Any) -> pd.DataFrame:
     return frame
 
 
-def _read_values(frame: pd.DataFrame) -> Codes:
+def _read_values(frame: pd.DataFrame, answers: Answers) -> Codes:
     """1, 0 or -1 of each line."""
-    import pandas as pd
-
     if "value" not in frame.columns:
         return np.ones(len(frame), np.int64)
-    place, values = pd.factorize(frame["value"])
-    read = np.array([_read_value(value) for value in values] + [-1], np.int64)
-    wrong = np.flatnonzero(read[place] == -2)
+    codes = answers.read(frame["value"])
+    wrong = np.flatnonzero(codes == -2)
     if len(wrong):
         line = int(wrong[0])
         raise ValueError(
             "value must be yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure); line "
             f"{line} (counted from 0), item {str(frame['item'].iloc[line])!r}, holds "
-            f"{str(frame['value'].iloc[line])!r}. Write one of these."
+            f"{str(frame['value'].iloc[line])!r}. Write one of these, or say what it means "
+            "with Answers (on the command line --yes, --no or --unknown)."
         )
-    return read[place]
-
-
-def _read_value(value: Any) -> int:
-    """1, 0, -1 for unknown, -2 for what can not be read."""
-    text = str(value).strip().lower()
-    return 1 if text in YES else 0 if text in NO else -1 if text in UNKNOWN else -2
+    return codes
 
 
 def _match_items(column: pd.Series[Any], items: Any) -> tuple[Codes, npt.NDArray[Any]]:

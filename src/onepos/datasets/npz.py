@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, Features, Labels, Rows, check_features
+from onepos.datasets.dataset import Dataset, Features, Rows, check_features
 from onepos.datasets.files import check_file, naming
 from onepos.files import replacing
 from onepos.labels import binarize
-from onepos.validation import one_hot
+from onepos.validation import Indicator, one_hot
 
 PART_KEYS = {"train": "train_idx", "val": "val_idx", "test": "test_idx"}
 TEXT_KEYS = ("y", "label_names", "feature_names", "source")
@@ -188,7 +188,7 @@ def read_pooled_features(labels: str | Path, features: str | Path) -> Dataset:
         )
 
 
-def _voc(archive: Any) -> tuple[Labels, Rows, tuple[str, ...]]:
+def _voc(archive: Any) -> tuple[Indicator, Rows, tuple[str, ...]]:
     """Labels, the observed label of each row, and names, by the alphabet as in all published results."""
     names = archive["class_names"]
     order = np.argsort(names)
@@ -197,7 +197,7 @@ def _voc(archive: Any) -> tuple[Labels, Rows, tuple[str, ...]]:
     return Y, np.argsort(order)[observed], tuple(names[order].tolist())
 
 
-def _coco(archive: Any, rows: Rows) -> tuple[Labels, Rows, tuple[str, ...]]:
+def _coco(archive: Any, rows: Rows) -> tuple[Indicator, Rows, tuple[str, ...]]:
     """The same of some rows; the classes are in the order of the annotations, as in all published results."""
     names = tuple(archive["class_names"].tolist())
     Y = np.unpackbits(archive["Y_packed"][rows], axis=1)[:, : len(names)]
