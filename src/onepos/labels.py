@@ -86,8 +86,8 @@ class Labels:
                 list, sparse matrix or data frame, whose columns are the classes; the same with NaN, None or <NA>
                 somewhere, where 0 is a known negative and the missing entries are unknown; or `Labels`.
             n_rows: How many rows X has.
-            positives: "single" demands exactly one positive in each row without a known negative; "any" also takes
-                none (in a vector: None or NaN) or several.
+            positives: "single" demands exactly one positive in each row that is not reviewed, see `is_reviewed`; "any"
+                also takes none (in a vector: None or NaN) or several.
             classes: The labels of a model, in the order of its columns; by default those of y.
             unknown: With `classes`: what a label does that is none of them. "raise" an error, "warn" and leave it out,
                 or "skip", the same without the warning. In the last two a row of a vector may also hold None or NaN,
@@ -154,12 +154,15 @@ class Labels:
 
     @property
     def is_reviewed(self) -> npt.NDArray[np.bool_]:
-        """Which rows have a known negative, (n,)."""
-        return np.diff(self.negative.indptr) > 0
+        """Which rows have a known negative or, where some row has one and labels are several, all labels, (n,)."""
+        with_negative = np.diff(self.negative.indptr) > 0
+        if len(self.classes) < 2 or not with_negative.any():
+            return with_negative
+        return np.asarray(with_negative | (np.diff(self.positive.indptr) == len(self.classes)))
 
     @property
     def is_complete(self) -> npt.NDArray[np.bool_]:
-        """Which rows are fully reviewed: every label is known, some of them to be absent, (n,)."""
+        """Which rows are fully reviewed: rows of `is_reviewed` of which every label is known, (n,)."""
         n_known = np.diff(self.positive.indptr) + np.diff(self.negative.indptr)
         return np.asarray(self.is_reviewed & (n_known == len(self.classes)))
 

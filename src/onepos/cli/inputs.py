@@ -394,6 +394,12 @@ def judge_labels(
             f"every {what} holds at most one label, so all other labels count as absent; if several labels are true of "
             f"{'a row' if what == 'row' else 'an image'}, these scores are too low: evaluate on fully labelled data."
         )
+    n_kind = 0 if rows.known_negative is None else int((Y.any(axis=1) & ~(Y == 0).any(axis=1)).sum())
+    if n_kind:
+        remarks.append(
+            f"{n_kind} of {len(labels)} {what}s hold labels known to be there and none known to be absent, so no "
+            "prediction for them counts as wrong; these scores are too high: evaluate on reviewed rows."
+        )
     if found:
         them = f"label {name_some(found)} is" if len(found) == 1 else f"{len(found)} labels ({name_some(found)}) are"
         bare = f"{n_bare} of them no other; these count as {what}s without a {'known ' * is_told}label."

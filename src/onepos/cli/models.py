@@ -270,14 +270,18 @@ def evaluate(
     ]
     show_table(["metric", "better", "value"], listed, title=f"{len(Y)} {what}s, {len(names)} labels")
     if left_out["unknown_entries"]:
-        print(
-            f"left out: {left_out['unknown_entries']} of {Y.size} labels of {what}s, which are unknown; "
-            f"{left_out['rows_left_out']} of {len(Y)} {what}s, of which no label is known to be there, are in none of "
-            f"the means over {what}s."
-        )
+        print(f"left out: {_describe_left_out(left_out, Y, what)}")
     if per_label:
         print()
         show_table(["label", *table.columns], [[show_number(v) for v in row] for row in table.itertuples()])
+
+
+def _describe_left_out(left_out: dict[str, int], Y: Any, what: str) -> str:
+    entries, rows = left_out["unknown_entries"], left_out["rows_left_out"]
+    text = f"{entries} of the {Y.size} entries, which are unknown"
+    if rows:
+        text += f"; and of the means over {what}s {rows} of {len(Y)} {what}s, with unknown labels and no known one"
+    return text
 
 
 def _check_rule(fitted: SinglePositiveClassifier, rule: options.DecisionOptions) -> None:
