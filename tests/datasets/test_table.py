@@ -202,7 +202,7 @@ KIND = {"label": "kind"}
         (
             "a,l\n1,0\n2,3\n",
             {"label_columns": ["l"]},
-            "t.csv, line 3: label columns must hold 1 (yes), 0 (no) or nothing (unknown); column 'l' holds '3'. Correct it,",
+            "t.csv, line 3: label columns must hold 1 (yes), 0 (no) or nothing (unknown); column 'l' holds '3'.",
         ),
         ("a,l\n1,0\n,1\n2,\n", {"label_columns": ["l"]}, "line 3: every feature must be known"),
     ],

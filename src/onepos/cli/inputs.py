@@ -383,6 +383,8 @@ def judge_labels(
         unknown: The labels of `rows` that the model does not know.
         what: "row" or "image".
     """
+    import numpy as np
+
     labels, is_told = rows.Y[is_read], rows.known_negative is not None
     columns = [rows.label_names.index(name) for name in unknown]
     found = [name for name, column in zip(unknown, columns, strict=True) if labels[:, column].any()]
@@ -394,11 +396,12 @@ def judge_labels(
             f"every {what} holds at most one label, so all other labels count as absent; if several labels are true of "
             f"{'a row' if what == 'row' else 'an image'}, these scores are too low: evaluate on fully labelled data."
         )
-    n_kind = 0 if rows.known_negative is None else int((Y.any(axis=1) & ~(Y == 0).any(axis=1)).sum())
-    if n_kind:
+    is_kind = ((Y == 1).any(axis=1) & ~(Y == 0).any(axis=1) & np.isnan(Y).any(axis=1)) if is_told else np.zeros(0)
+    if is_kind.any():
         remarks.append(
-            f"{n_kind} of {len(labels)} {what}s hold labels known to be there and none known to be absent, so no "
-            "prediction for them counts as wrong; these scores are too high: evaluate on reviewed rows."
+            f"{int(is_kind.sum())} of {len(labels)} {what}s hold labels known to be there and none known to be "
+            "absent, so a label predicted too much never counts as wrong; these scores are too high: evaluate on "
+            "reviewed rows."
         )
     if found:
         them = f"label {name_some(found)} is" if len(found) == 1 else f"{len(found)} labels ({name_some(found)}) are"
