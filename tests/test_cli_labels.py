@@ -35,7 +35,7 @@ def truth():
 
 @pytest.fixture
 def files(truth, tmp_path):
-    """items.csv, wide.csv with columns 1/0/blank, long.csv in another order, vectors; labels.csv: one label per item."""
+    """items.csv, wide.csv with columns 1/0/blank, long.csv in another order, vectors, labels.csv (a label per item)."""
     frame, known = truth
     frame.to_csv(tmp_path / "items.csv", index=False)
     cells = pd.DataFrame(known, columns=[f"tag_{name}" for name in NAMES]).astype("Int64")
