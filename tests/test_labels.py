@@ -316,7 +316,7 @@ def test_labels_of_a_long_table():
         (pd.DataFrame({"item": [0], "label": [None], "value": ["yes"]}), "must hold at least one label"),
         (pd.DataFrame({"item": [0, 1], "label": ["a", None]}), "every answer must name its label; line 1"),
         (pd.DataFrame({"item": [0], "tag": ["a"]}), "'label' is missing, found are 'item', 'tag'. Rename the columns."),
-        (pd.DataFrame({"item": [0, 1], "label": ["a", "A"]}), "the column 'label' holds 'a' and 'A'"),
+        (pd.DataFrame({"item": [0, 1], "label": ["a", "A"]}), "the column 'label' holds 'A' and 'a'"),
     ):
         with pytest.raises(ValueError, match=re.escape(sentence)):
             Labels.from_long(wrong)
