@@ -524,3 +524,21 @@ def test_gzipped_wide_tables(files, truth):
     (files / "wide.csv.gz").write_bytes(gzip.compress((files / "wide.csv").read_bytes()))
     rows = read(files, "wide.csv.gz", label_columns="tag_*", id_column="key", drop=["patient"])
     np.testing.assert_array_equal(rows.known_negative, truth[1] == 0)
+
+
+def test_evaluate_does_not_mind_a_copy_of_the_label(onepos, files):
+    """Further columns are ignored there; only a fit would learn from it."""
+    fit = ("fit", "wide.csv", "--label-columns", "tag_*", "--id", "key", "--drop", "patient", "--quiet", *FIT)
+    assert onepos(*fit, "--positives", "any")[0] == 0
+    wide = pd.read_csv(files / "wide.csv", dtype={"key": str})
+    wide.assign(is_dog=wide["tag_dog"]).to_csv(files / "twice.csv", index=False)
+    code, _, err = onepos("evaluate", "onepos-model", "twice.csv", "--label-columns", "tag_*", "--json")
+    assert code == 0, err
+
+
+def test_groups_of_an_npz_file(onepos, files, truth):
+    frame, known = truth
+    np.savez(files / "own.npz", X=frame[list("vwxyz")], Y=known, groups=frame["patient"].to_numpy(str))
+    code, out, err = onepos("fit", "own.npz", *FIT)
+    assert code == 0, err
+    assert f"{REVIEWED} of {N} rows are fully reviewed; 20 groups of rows, which are not split" in out

@@ -81,7 +81,7 @@ def _read_labelled(table: Table, options: RowOptions, columns: dict[str, Any], *
     """A table that holds its labels, and perhaps the groups of its rows."""
     from onepos.cli.label_files import check_leaks, read_answers
 
-    check_leaks(table, options)
+    check_leaks(table, options, how["features"])
     answers = read_answers(options, table.path.name, is_used=bool(options.label_columns))
     dataset = table.to_dataset(**columns, **how, answers=answers)
     return dataset if options.group is None else replace(dataset, groups=table.to_groups(options.group))

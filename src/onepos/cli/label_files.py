@@ -49,7 +49,8 @@ def read_with_labels(
     if table is not None and list_column(table.frame) is None:
         joined = join_labels(file, options, read_ids(table, options), len(table.frame))
         inputs = table.without(dropped_columns(options, columns=table.frame.columns))
-        _check_not_in_both(inputs, joined.labels, file, options)
+        if features is None:
+            _check_not_in_both(inputs, joined.labels, file, options)
         rows = table.with_labels(inputs, joined.labels, features, is_raw)
         return _with_groups(rows, joined, table, options)
     if table is not None:
@@ -245,15 +246,18 @@ def _check_not_in_both(inputs: pd.DataFrame, labels: Labels, file: str, options:
         raise _also_a_feature(shared, file)
 
 
-def check_leaks(table: Table, options: RowOptions) -> None:
-    """Refuse a label that is also an id or a group, and a feature that holds the same cells as a label."""
+def check_leaks(table: Table, options: RowOptions, features: Sequence[str] | None = None) -> None:
+    """Refuse a label that is also an id or a group, and a feature that holds the same cells as a label.
+
+    The features of a model are given; they were looked at when it was fitted.
+    """
     from onepos.cli.inputs import dropped_columns
 
     label = options.label
     for option, column in (("id", options.id_column), ("group", options.group)):
         if label is not None and label == column:
             raise ValueError(f"--label and --{option} must name different columns; both are '{label}'. Correct one.")
-    if len(table.frame) < _ENOUGH_ROWS:
+    if features is not None or len(table.frame) < _ENOUGH_ROWS:
         return
     left = table.without(dropped_columns(options))
     twins = None
