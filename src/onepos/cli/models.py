@@ -144,7 +144,7 @@ def fit(
         remove_checkpoint(checkpoint)  # not before: until here it is all there is of the training
     seconds = time.perf_counter() - started
     summary = summarize_fit(model, method, without_skipped(observed.observed, model))
-    known = count_known(observed)
+    counts = count_known(observed)
     summary |= {"seconds": seconds, "data": data, "model": str(out)}
     if report is not None:
         from onepos.files import write_atomically
@@ -160,23 +160,23 @@ def fit(
                 "validation": history["validation"][best] if history["validation"] else None,
                 "loss": history["loss"][-1],
                 "class_prior": dict(zip(summary["labels"], summary["class_prior"], strict=True)),
-                "known": known,
+                "known": counts,
             }
         )
     elif not quiet:
         unit, width = ("row", f", {model.n_features_in_} features") if model.kind == "rows" else ("image", "")
-        per = f"{known['yes'] / known['rows']:.2f} observed labels per {unit}"
+        per = f"{counts['yes'] / counts['rows']:.2f} observed labels per {unit}"
         print(f"read {data}: {rows.n_samples} {unit}s{width}, {rows.n_labels} labels, {per}")
-        print(
-            f"known labels: {known['yes']} yes, {known['no']} no, {known['unknown']} unknown; {known['rows_reviewed']} "
-            f"of {known['rows']} {unit}s are fully reviewed{_count_groups(rows, unit)}"
-        )
+        print(_describe_known(rows, counts, unit))
         show_columns(model, row_options)
         show_fit(model, summary, out, report)
 
 
-def _count_groups(rows: LabelledRows, unit: str) -> str:
-    return "" if rows.groups is None else f"; {len(set(rows.groups.tolist()))} groups of {unit}s, which are not split"
+def _describe_known(rows: LabelledRows, counts: dict[str, int], unit: str) -> str:
+    entries = f"known labels: {counts['yes']} yes, {counts['no']} no, {counts['unknown']} unknown"
+    reviewed = f"{counts['rows_reviewed']} of {counts['rows']} {unit}s are fully reviewed"
+    n_groups = 0 if rows.groups is None else len(set(rows.groups.tolist()))
+    return f"{entries}; {reviewed}" + (f"; {n_groups} groups of {unit}s, which are not split" if n_groups else "")
 
 
 @options.grouped
