@@ -374,8 +374,8 @@ def refused(onepos, folder, sentence, *arguments):
 LONG = {
     "a word": (
         {"value": ["maybe"]},
-        "long.csv: value must be yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure); line 0 "
-        "(counted from 0), item '007', holds 'maybe'. Write one of these, or say what it means",
+        "long.csv: value must be yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure); line 2, "
+        "item '007', holds 'maybe'. Write one of these, or say what it means",
     ),
     "a number": ({"value": ["2"]}, "item '007', holds '2'. Write one of these"),
     "two cases": (
@@ -387,8 +387,8 @@ LONG = {
         {"item": ["000", "000"], "label": ["cat", "cat"], "value": ["yes", "no"]},
         "item '000', label 'cat' is both yes and no. Correct one of them, or add a column 'time': the latest counts.",
     ),
-    "no item": ({"item": [""]}, "long.csv: every answer must name its item; line 0 (counted from 0) has none."),
-    "no label": ({"label": [""]}, "long.csv: every answer must name its label; line 0 (counted from 0) has a value"),
+    "no item": ({"item": [""]}, "long.csv: every answer must name its item; line 2 has none."),
+    "no label": ({"label": [""]}, "long.csv: every answer must name its label; line 2 has a value"),
     "no time": (
         {"time": ["2026-01-31", "yesterday"]},
         "long.csv: time must hold dates or numbers; item '001' has 'yesterday'.",
@@ -495,6 +495,7 @@ def test_a_predict_table_without_a_text_column(onepos, files, truth):
     before = sorted(files.iterdir())
     code, _, err = onepos("predict", "onepos-model", "items.csv")
     assert code == 2
+    assert "error: items.csv: A table must have the columns" in err
     assert "there is no column 'note'" in err
     assert err.count("\n") == 1
     assert sorted(files.iterdir()) == before

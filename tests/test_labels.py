@@ -284,7 +284,7 @@ def test_ids_of_the_rows():
     table = long(("c", "x", "yes"), ("a", "y", "no"))
     np.testing.assert_array_equal(entries(Labels.from_long(table, ["a", "b", "c"])), [[NAN, 0], [NAN, NAN], [1, NAN]])
     assert Labels.from_long(table).items.tolist() == ["c", "a"]
-    with pytest.raises(ValueError, match=r"1 of 2 are not, the first is 'c': choose from a, b\."):
+    with pytest.raises(ValueError, match=r"1 of 2 are not, the first is 'c', the rows are 'a', 'b'\."):
         Labels.from_long(table, ["a", "b"])
     with pytest.raises(ValueError, match="rows 0 and 2 are both 'a'"):
         Labels.from_long(table, ["a", "c", "a"])

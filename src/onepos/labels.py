@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.long_labels import Answers, read_long
+from onepos.long_labels import Answers, place_of, read_long
 from onepos.validation import (
     Indicator,
     check_cases,
@@ -110,6 +110,7 @@ class Labels:
         *,
         classes: npt.NDArray[Any] | None = None,
         answers: Answers | None = None,
+        place: Callable[[int], str] = place_of,
     ) -> Labels:
         """Read a table with a row per answer: columns item, label, value and, where there are, source and time.
 
@@ -123,13 +124,14 @@ class Labels:
                 table, in the order in which they appear.
             classes: The labels of a model, in the order of its columns; by default those of the table.
             answers: Further words for yes, no and unknown.
+            place: How messages name the line at a position of the table, such as its line in a file.
 
         Example:
             >>> answers = {"item": ["a", "a", "b"], "label": ["cat", "dog", "dog"], "value": ["yes", "no", "yes"]}
             >>> Labels.from_long(answers).to_array().tolist()
             [[1.0, 0.0], [nan, 1.0]]
         """
-        found = read_long(table, items, answers or Answers())
+        found = read_long(table, items, answers or Answers(), place)
         shape = len(found.items), len(found.classes)
         parts = [_sparse(found.row[found.value == k], found.column[found.value == k], shape) for k in (1, 0)]
         labels = cls(parts[0], parts[1], found.classes, found.items)

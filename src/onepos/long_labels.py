@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from onepos.validation import check_cases, find_repeat, suggest
+from onepos.validation import check_cases, find_repeat, name_some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,18 +85,21 @@ class LongLabels(NamedTuple):
     value: Codes
 
 
-def read_long(table: Any, items: Any, answers: Answers) -> LongLabels:
+def place_of(position: int) -> str:
+    """How a message names a line of a table that is in memory."""
+    return f"line {position} (counted from 0)"
+
+
+def read_long(table: Any, items: Any, answers: Answers, place: Callable[[int], str] = place_of) -> LongLabels:
     """Read the table; `Labels.from_long` has the rules."""
     frame = _as_frame(table)
-    value = _read_values(frame, answers)
-    row, ids = _match_items(frame["item"], items)
+    value = _read_values(frame, answers, place)
+    row, ids = _match_items(frame["item"], items, place)
     column, classes = _find_labels(frame["label"])
     named = column >= 0
     if (value[~named] >= 0).any():
         line = int(np.flatnonzero(~named & (value >= 0))[0])
-        raise ValueError(
-            f"every answer must name its label; line {line} (counted from 0) has a value and no label. Fill it in."
-        )
+        raise ValueError(f"every answer must name its label; {place(line)} has a value and no label. Fill it in.")
     row, column, value = row[named], column[named], value[named]
     time = _read_times(frame, named)
     key = row * max(1, len(classes)) + column
@@ -126,7 +129,7 @@ def _as_frame(table: Any) -> pd.DataFrame:
     return frame
 
 
-def _read_values(frame: pd.DataFrame, answers: Answers) -> Codes:
+def _read_values(frame: pd.DataFrame, answers: Answers, place: Callable[[int], str]) -> Codes:
     """1, 0 or -1 of each line."""
     if "value" not in frame.columns:
         return np.ones(len(frame), np.int64)
@@ -135,24 +138,24 @@ def _read_values(frame: pd.DataFrame, answers: Answers) -> Codes:
     if len(wrong):
         line = int(wrong[0])
         raise ValueError(
-            "value must be yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure); line "
-            f"{line} (counted from 0), item {str(frame['item'].iloc[line])!r}, holds "
+            "value must be yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure); "
+            f"{place(line)}, item {str(frame['item'].iloc[line])!r}, holds "
             f"{str(frame['value'].iloc[line])!r}. Write one of these, or say what it means "
             "with Answers (on the command line --yes, --no or --unknown)."
         )
     return codes
 
 
-def _match_items(column: pd.Series[Any], items: Any) -> tuple[Codes, npt.NDArray[Any]]:
+def _match_items(column: pd.Series[Any], items: Any, place: Callable[[int], str]) -> tuple[Codes, npt.NDArray[Any]]:
     """The row of each line, and the ids of the rows."""
     import pandas as pd
 
     if column.isna().any():
         line = int(np.flatnonzero(column.isna())[0])
-        raise ValueError(f"every answer must name its item; line {line} (counted from 0) has none. Fill it in.")
+        raise ValueError(f"every answer must name its item; {place(line)} has none. Fill it in.")
     if items is None:
-        place, ids = pd.factorize(column)
-        return np.asarray(place, np.int64), np.asarray(ids)
+        codes, ids = pd.factorize(column)
+        return np.asarray(codes, np.int64), np.asarray(ids)
     given = pd.Series(np.asarray(items))
     both_numbers = all(pd.api.types.is_numeric_dtype(each) for each in (column, given))
     own, known = (column, given) if both_numbers else (column.astype(str), given.astype(str))
@@ -168,7 +171,7 @@ def _match_items(column: pd.Series[Any], items: Any) -> tuple[Codes, npt.NDArray
         first = str(lost.iloc[0])
         raise ValueError(
             f"every item of the labels must be one of the rows; {len(lost)} of {own.nunique()} are not, the first is "
-            f"{first!r}: {suggest(first, known)} Check that both name the rows by the same ids."
+            f"{first!r}, the rows are {name_some(known, 3)}. Check that both name the rows by the same ids."
         )
     return np.asarray(row, np.int64), np.asarray(given)
 

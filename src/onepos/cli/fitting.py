@@ -54,7 +54,7 @@ def train_model(
 ) -> None:
     """Fit a classifier to rows and their observed labels."""
     names, features = list(rows.label_names), getattr(rows, "feature_names", None)
-    with naming_table(rows), progress(quiet) as advance:
+    with naming_table(rows.source or rows.name), progress(quiet) as advance:
         model.fit(
             as_inputs(rows, features),
             observed,
@@ -69,14 +69,14 @@ def train_model(
 
 
 @contextmanager
-def naming_table(rows: LabelledRows) -> Iterator[None]:
-    """Put the name of the file before what is wrong with a raw table."""
+def naming_table(name: str) -> Iterator[None]:
+    """Put the name of its file before what is wrong with a raw table."""
     from onepos.tables.cells import TableError
 
     try:
         yield
     except TableError as error:
-        raise ValueError(f"{rows.source or rows.name}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
 
 
 def image_progress(model: SinglePositiveClassifier, advance: Advance) -> dict[str, Any]:

@@ -180,7 +180,8 @@ def _read_long(table: Table, file: str, options: RowOptions, ids: list[str] | No
     answers = read_answers(options, name)
     with naming(table.path):
         frame = table.frame.assign(item=items, label=texts["label"])
-        labels = Labels.from_long(frame, [str(row) for row in range(n_rows)] if ids is None else ids, answers=answers)
+        names = [str(row) for row in range(n_rows)] if ids is None else ids
+        labels = Labels.from_long(frame, names, answers=answers, place=table.place)
     order = np.array(sorted(labels.classes.tolist(), key=natural_order))
     return Labels.read(labels, n_rows, classes=order)
 

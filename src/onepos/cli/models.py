@@ -17,6 +17,7 @@ from onepos.cli.fitting import (
     count_known,
     image_progress,
     make_classifier,
+    naming_table,
     show_columns,
     show_fit,
     summarize_fit,
@@ -205,7 +206,8 @@ def predict(
     fitted = _load(model, image_options)
     _check_rule(fitted, rule)
     X, ids = read_inputs(fitted, data, options.RowOptions(**vars(input_options)), id_column)
-    probability = _predict(fitted, X, quiet)
+    with naming_table(Path(data).name):
+        probability = _predict(fitted, X, quiet)
     decisions = fitted.decide(probability, **rule.parameters())
     names = [str(name) for name in fitted.classes_]
     what, index = ("row", "row") if fitted.kind == "rows" else ("image", "file")
@@ -248,7 +250,8 @@ def evaluate(
     rows = read_rows(data, row_options, features, is_raw)
     names = [str(name) for name in fitted.classes_]
     Y, unknown = match_labels(rows, names)
-    probability = _predict(fitted, as_inputs(rows, features), as_json)
+    with naming_table(rows.source or rows.name):
+        probability = _predict(fitted, as_inputs(rows, features), as_json)
     is_read = ~(probability != probability).any(1)  # all but skipped images
     Y, probability = Y[is_read], probability[is_read]
     decisions = fitted.decide(probability, **rule.parameters())
