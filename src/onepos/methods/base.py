@@ -233,10 +233,11 @@ class TrainView:
 
     @property
     def is_complete(self) -> Tensor:
-        """Which rows are fully reviewed: every label is known, some of them to be absent, (n,) of bool."""
+        """Which rows are fully reviewed: negatives are known, and of the row every label is, (n,) of bool."""
         if self.known_negative is None:
             return torch.zeros(self.n_samples, dtype=torch.bool, device=self.observed.device)
-        return ~self.hidden.any(1) & self.known_negative.any(1)
+        is_known = ~self.hidden.any(1)
+        return is_known if self.n_labels > 1 else is_known & self.known_negative.any(1)
 
     @property
     def n_samples(self) -> int:
