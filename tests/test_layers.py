@@ -24,6 +24,7 @@ LAYERS = [
     ["training"],
     ["images"],
     ["estimator", "model_folder", "images.classifier"],
+    ["completion"],
     ["export"],
     ["bench"],
     ["report"],
