@@ -44,8 +44,9 @@ Flags = npt.NDArray[np.bool_]
 
 # Of the items of a review, the share that is drawn at random.
 _RANDOM_SHARE = 0.2
-# Standard deviations by which the probabilities are lowered that the thresholds are chosen by.
-_CAUTION = 0.5
+# Standard deviations by which the probabilities are lowered that the thresholds are chosen by; the second number is for
+# data of which the scale is not settled.
+_CAUTION, _MORE_CAUTION = 0.25, 0.5
 # Ends of the intervals, in standard deviations, and the chance to lie below or above them.
 _ENDS, _TAIL = 1.645, 0.05
 # Standard deviation of the logit of a label's precision that is left when priors and calibration are right.
@@ -306,7 +307,8 @@ def _complete(
         warnings.warn(warning, UserWarning, stacklevel=3)
     unknown = known.unknown
     probability = calibration.apply(raw)
-    cautious = calibration.apply(presence(held_out, known, estimate, _CAUTION), _CAUTION)
+    caution = _MORE_CAUTION if warning else _CAUTION
+    cautious = calibration.apply(presence(held_out, known, estimate, caution), caution)
     thresholds, added = _decide(probability, cautious, unknown, min_precision)
     sure = np.where(unknown, probability, known.positive).astype(np.float32)
     ends = [

@@ -9,9 +9,9 @@ so all labels that are not observed are as many as the prior leaves. π is uncer
 seven levels of π between the ends of its interval and beyond. All labels rise and fall together, since most of the
 uncertainty is that of their common scale.
 
-With reviewed rows, of which all labels are known, p is calibrated: σ(a + b·logit p), with a and b those of the largest
-posterior density under a ~ N(0, 1), b ~ N(1, 0.3²). An entry counts by the probability that it was not the observed
-one: of a row with |y| labels, each was drawn with probability 1/|y|.
+With reviewed rows, of which all labels are known, p is calibrated: σ(a + b·logit p + u_j), with a and b those of the
+largest posterior density under a ~ N(0, 1), b ~ N(1, 0.3²), and then u_j under u_j ~ N(0, 0.5²). An entry counts by the
+probability that it was not the observed one: of a row with |y| labels, each was drawn with probability 1/|y|.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _LEVELS: Levels = (-1.6, -0.9, -0.4, 0.0, 0.4, 0.9, 1.6)
 _SHIFT_ROWS = 20_000
 # Of the prior of a calibration: standard deviations of a and b.
 _SPREAD = np.array([1.0, 0.3])
+# The same of the offset of a label.
+_LABEL_SPREAD = 0.5
 _STEPS = 50
 _LEAST = 1e-7
 
@@ -62,15 +64,17 @@ class Known:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A map of logits, z → a + b·z.
+    """A map of logits, z → a + b·z + u.
 
     Attributes:
         coefficients: (a, b).
+        offset: u, (c,).
         covariance: Of both, (2, 2).
         n_rows: Reviewed rows behind it.
     """
 
     coefficients: FloatArray
+    offset: FloatArray
     covariance: FloatArray
     n_rows: int
 
@@ -79,7 +83,7 @@ class Calibration:
         if self.n_rows == 0:
             return probability
         z = logit(probability)
-        found = self.coefficients[0] + self.coefficients[1] * z
+        found = self.coefficients[0] + self.coefficients[1] * z + self.offset
         return sigmoid(found - caution * self.error(z) if caution else found)
 
     def error(self, z: FloatArray) -> FloatArray:
@@ -88,7 +92,7 @@ class Calibration:
         return np.asarray(np.sqrt(np.maximum(aa + 2 * ab * z + bb * z * z, 0.0)))
 
 
-NONE = Calibration(np.array([0.0, 1.0]), np.zeros((2, 2)), 0)
+NONE = Calibration(np.array([0.0, 1.0]), np.zeros(1), np.zeros((2, 2)), 0)
 """No reviewed rows, no calibration."""
 
 
@@ -139,19 +143,34 @@ def calibrate(probability: FloatArray, known: Known, rows: Flags) -> Calibration
     counts = positive.sum(1, keepdims=True)
     weight = np.where(known.unknown[rows], 0.0, 1 - positive / np.maximum(counts, 1))
     weight[counts[:, 0] == 0] = 0.0  # a row without a label would not have been drawn from
-    used = weight > 0
-    if not used.any():
+    if not weight.any():
         return NONE
-    design = np.stack([np.ones(int(used.sum())), logit(probability[rows][used])], 1)
-    target, w = positive[used].astype(np.float64), weight[used]
+    z, target = logit(probability[rows]), positive.astype(np.float64)
     start, precision = np.array([0.0, 1.0]), np.diag(_SPREAD**-2.0)
     found = start.copy()
     for _ in range(_STEPS):
-        p = sigmoid(design @ found)
-        slope = design.T @ (w * (target - p)) - precision @ (found - start)
-        curvature = (design * (w * p * (1 - p))[:, None]).T @ design + precision
+        p = sigmoid(found[0] + found[1] * z)
+        error, bend = weight * (target - p), weight * p * (1 - p)
+        slope = np.array([error.sum(), (error * z).sum()]) - precision @ (found - start)
+        mixed = (bend * z).sum()
+        curvature = np.array([[bend.sum(), mixed], [mixed, (bend * z * z).sum()]]) + precision
         step = np.linalg.solve(curvature, slope)
         found = found + step * min(1.0, 1.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < 1e-8:
             break
-    return Calibration(found, np.asarray(np.linalg.inv(curvature), np.float64), int(rows.sum()))
+    offset = _fit_offsets(found[0] + found[1] * z, target, weight)
+    return Calibration(found, offset, np.asarray(np.linalg.inv(curvature), np.float64), int(rows.sum()))
+
+
+def _fit_offsets(z: FloatArray, target: FloatArray, weight: FloatArray) -> FloatArray:
+    """u, (c,), by Newton's steps, none of them larger than 1."""
+    offset = np.zeros(z.shape[1])
+    for _ in range(_STEPS):
+        p = sigmoid(z + offset)
+        slope = (weight * (target - p)).sum(0) - offset / _LABEL_SPREAD**2
+        curvature = (weight * p * (1 - p)).sum(0) + _LABEL_SPREAD**-2
+        step = np.clip(slope / curvature, -1, 1)
+        offset = offset + step
+        if np.abs(step).max() < 1e-8:
+            break
+    return offset
