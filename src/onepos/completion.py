@@ -47,13 +47,15 @@ _RANDOM_SHARE = 0.2
 # Standard deviations by which the probabilities are lowered that the thresholds are chosen by; the second number is for
 # data of which the scale is not settled.
 _CAUTION, _MORE_CAUTION = 0.25, 0.5
-# Ends of the intervals, in standard deviations, and the chance to lie below or above them.
-_ENDS, _TAIL = 1.645, 0.05
-# Standard deviation of the logit of a label's precision that is left when priors and calibration are right.
-_LABEL_ERROR = 0.5
+# Standard deviations of the priors and of the calibration that an interval of the precision reaches, chosen by how many
+# intervals held the true precision in development draws; and the chance to lie below or above beyond that.
+_ENDS, _TAIL = 1.1, 0.05
 # The scale is settled where the ends of the interval of the cardinality differ by no more than this factor, or by so
 # many reviewed rows.
 _SETTLED, _ENOUGH_REVIEWED = 2.0, 20
+# The precision of a label is promised where the scale is settled and the lower end of its interval is at least this
+# share of the wanted precision.
+_LEAST_SHARE = 2 / 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,8 @@ class Completion:
         min_precision: The wanted precision of the added labels.
         summary: A line per label: observed (rows), prior with its interval, added (rows), the share of the added
             labels expected to be right with its 90 % interval, the share of the hidden labels expected to be found,
-            and whether the precision is promised.
+            and whether the precision is promised: it is where the scale of the priors is settled and the interval
+            does not begin below two thirds of `min_precision`.
         calibrated_on: Number of reviewed rows by which the probabilities were calibrated.
         warning: Why the precision is not promised, and what can be done; empty where it is.
         held_out: Probability that each label is the observed one of the row, by models that did not see it, (n, c).
@@ -325,7 +328,15 @@ def _complete(
         added=added,
         thresholds=thresholds,
         min_precision=float(min_precision),
-        summary=_summarize(labels, estimate, calibration, (probability, ends), unknown, added, not warning),
+        summary=_summarize(
+            labels,
+            estimate,
+            calibration,
+            (probability, ends),
+            unknown,
+            added,
+            np.inf if warning else min_precision * _LEAST_SHARE,
+        ),
         calibrated_on=calibration.n_rows,
         warning=warning,
         held_out=held_out,
@@ -384,7 +395,7 @@ def _summarize(
     probabilities: tuple[FloatArray, list[FloatArray]],
     unknown: Flags,
     added: Flags,
-    promised: bool,
+    least: float,
 ) -> pd.DataFrame:
     import pandas as pd
 
@@ -405,7 +416,7 @@ def _summarize(
             "precision_low": low,
             "precision_high": high,
             "expected_recall": np.where(added, probability, 0.0).sum(0) / np.maximum(hidden, 1e-12),
-            "promised": (count > 0) & promised,
+            "promised": np.nan_to_num(low) >= least,
         }
     )
 
@@ -415,12 +426,11 @@ def _interval_of_precision(
 ) -> tuple[FloatArray, FloatArray]:
     """Ends of the 90 % intervals of the share of right additions, (c,) each; NaN where nothing was added.
 
-    Three errors of the logit of the mean are taken together, as if they were independent: from the mean to that at the
-    end of the prior's interval, of the calibration, and of a label beside others. Then comes the chance in `count`
-    additions.
+    Two errors of the logit of the mean are taken together, as if they were independent: from the mean to that with
+    higher or lower priors, and of the calibration. Then comes the chance in `count` additions.
     """
     middle = logit(mean)
-    fixed = (_ENDS * _LABEL_ERROR) ** 2 + (_ENDS * calibration.error(middle)) ** 2
+    fixed = (_ENDS * calibration.error(middle)) ** 2
     outer = [
         sigmoid(middle + sign * np.sqrt((logit(end) - middle) ** 2 + fixed))
         for sign, end in zip((-1, 1), ends, strict=True)
