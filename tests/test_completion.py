@@ -283,6 +283,19 @@ class TestCommand:
         assert long.negative.sum() == (items.Y[:12] == 0).sum()
         assert set(pd.read_csv(out / "summary.csv")["label"]) == {"cat", "dog", "bird", "fish"}
 
+    def test_only_the_sample_calibrates(self, run, items, short_cross_fit):
+        listed = pd.DataFrame({"item": [f"item {k}" for k in range(12)], "reason": ["random"] * 5 + ["doubtful"] * 7})
+        listed.to_csv(items.folder / "review.csv", index=False)
+        arguments = ["complete", str(items.folder / "items.csv"), "--label", "tag", "--id", "key", "--json", "--labels",
+                     str(items.folder / "answers.csv"), "--sample", str(items.folder / "review.csv")]  # fmt: skip
+        found = run(*arguments)
+        assert found.code == 0, found.err
+        assert json.loads(found.out)["calibrated_on"] <= 5
+        listed.assign(item="nobody").to_csv(items.folder / "review.csv", index=False)
+        found = run(*arguments)
+        assert found.code == 2
+        assert "'nobody'" in found.err
+
     def test_json_and_parquet(self, run, items, short_cross_fit):
         pytest.importorskip("pyarrow")
         out = items.folder / "out"

@@ -40,6 +40,14 @@ def complete(
         float, Option(help="Of the labels that are added, this share is to be right, label by label.")
     ] = 0.9,
     review: Annotated[int | None, Option(min=1, metavar="N", help="Also list the N items most worth a look.")] = None,
+    sample: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="The items that were drawn at random for the review, in a column item; of a review table only those "
+            "with the reason random count. By default all fully reviewed items.",
+        ),
+    ] = None,
     cardinality: Annotated[float | None, Option(help="Mean number of labels per row, if known.")] = None,
     positives: options.Positives = None,
     table_format: Annotated[Format, Option("--format", help="Of the tables.")] = Format.csv,
@@ -58,7 +66,7 @@ def complete(
 
     from onepos.completion import complete_labels
 
-    labels = _merge(rows, observed, answers, ids)
+    labels, drawn = _merge(rows, observed, answers, ids), None if sample is None else _read_sample(sample)
     with naming_table(rows), progress(quiet or as_json) as advance, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         X, labels, ids = _as_features(rows, labels, ids, network_options, image_options, advance)
@@ -68,6 +76,7 @@ def complete(
             min_precision=min_precision,
             cardinality=cardinality,
             items=ids,
+            random_rows=None if drawn is None else _find(drawn, ids, sample),
             random_state=seed,
             on_progress=lambda what, step, steps: advance(what, step - 1, steps),
         )
@@ -154,6 +163,33 @@ def _read_answers(long: Any, ids: list[Any]) -> Labels:
     from onepos.labels import Labels
 
     return Labels.from_long(long, ids)
+
+
+def _read_sample(path: Path) -> list[str]:
+    """The ids of the items that were drawn at random."""
+    from onepos.datasets.table import open_table
+
+    frame = open_table(path, text=("item", "reason")).frame
+    if "item" not in frame.columns:
+        raise ValueError(
+            f"--sample must name a table with a column 'item'; {path} has {', '.join(map(repr, frame.columns[:5]))}. "
+            "Rename the column."
+        )
+    if "reason" in frame.columns:
+        frame = frame[frame["reason"] == "random"]
+    return [str(item) for item in frame["item"]]
+
+
+def _find(drawn: list[str], ids: list[Any], path: Path | None) -> Any:
+    """Which rows were drawn, (n,) of bool."""
+    import numpy as np
+
+    known = set(map(str, ids))
+    lost = next((item for item in drawn if item not in known), None)
+    if lost is not None:
+        raise ValueError(f"every item of {path} must be one of the rows; {lost!r} is none. Check the ids.")
+    chosen = set(drawn)
+    return np.array([str(item) in chosen for item in ids])
 
 
 def _merge(rows: LabelledRows, observed: Any, answers: Labels | None, ids: list[Any]) -> Labels:
