@@ -92,8 +92,8 @@ class Calibration:
         return np.asarray(np.sqrt(np.maximum(aa + 2 * ab * z + bb * z * z, 0.0)))
 
 
-NONE = Calibration(np.array([0.0, 1.0]), np.zeros(1), np.zeros((2, 2)), 0)
-"""No reviewed rows, no calibration."""
+NONE = Calibration(np.array([0.0, 1.0]), np.zeros(1), np.array([[0.25, 0.0], [0.0, 0.0]]), 0)
+"""No reviewed rows, no calibration; a logit may be wrong by about as much as on development sets."""
 
 
 def logit(probability: Any) -> FloatArray:
