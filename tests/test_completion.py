@@ -320,7 +320,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
         [
-            (["--label", "tag", "--min-precision", "1.5"], "--min-precision must lie"),
+            (["--label", "tag", "--min-precision", "1.5"], "--min-precision"),
             (["--label", "tag", "--out", "items.csv"], "must be a folder"),
             (["--label", "tga"], "did you mean|no column"),
             (["--label", "tag", "--labels", "answers.csv"], "every item of the labels must be one of the rows"),

@@ -29,10 +29,9 @@ from onepos.priors import FloatArray, PriorEstimate
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
-Levels = tuple[float, ...]
 
 # Standard deviations of the logarithm of a prior at which probabilities are computed and averaged.
-_LEVELS: Levels = (-1.6, -0.9, -0.4, 0.0, 0.4, 0.9, 1.6)
+_LEVELS = (-1.6, -0.9, -0.4, 0.0, 0.4, 0.9, 1.6)
 # Rows from which the shifts are fitted, at most.
 _SHIFT_ROWS = 20_000
 # Of the prior of a calibration: standard deviations of a and b.
