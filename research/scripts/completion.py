@@ -130,7 +130,11 @@ def _rows(name: str, data: dict[str, Any]) -> tuple[Any, np.ndarray]:
 def page(lines: list[dict[str, Any]], command: str) -> str:
     """The results as Markdown."""
     names = [name for name in DATA if any(line["data"] == name for line in lines)]
-    parts = ["# How right the labels are that onepos adds", "", __doc__.split("\n\n")[2].replace("\n", " "), ""]
+    parts = [
+        "# How right the labels are that onepos adds",
+        "",
+        *(__doc__.split("\n\n")[k].replace("\n", " ") + "\n" for k in (2, 3)),
+    ]
     parts += [
         "*true precision*: share of all added labels that are right. *of labels*: the mean of that share over labels "
         "and draws with additions, and their number. *in interval*: of these, how many have a true precision inside "
