@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from onepos.completion import Completion as Completion
+    from onepos.completion import complete_labels as complete_labels
     from onepos.datasets import DATASETS as DATASETS
     from onepos.datasets import Dataset as Dataset
     from onepos.datasets import load_dataset as load_dataset
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "onepos.methods.crossfit": ("held_out_probabilities",),
+    "onepos.completion": ("Completion", "complete_labels"),
     "onepos.datasets": ("DATASETS", "Dataset", "load_dataset"),
     "onepos.estimator": ("SinglePositiveClassifier",),
     "onepos.export": ("export_onnx",),

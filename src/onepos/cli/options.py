@@ -34,7 +34,10 @@ ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="A folder written
 DataRoot = Annotated[Path | None, Option(help="Folder of the data sets [default: $ONEPOS_DATA or ~/.cache/onepos].")]
 Method = Annotated[str, Option(help="The training method; `onepos list methods` shows all.")]
 Epochs = Annotated[
-    int | None, Option(min=1, help="Passes over the training rows [default: 20; of crisp-plus, on few rows, up to 40].")
+    int | None,
+    Option(
+        min=1, help="Passes over the training rows; auto is 20, and of crisp-plus on few rows up to 40 [default: auto]."
+    ),
 ]
 Positives = Annotated[
     str | None,
