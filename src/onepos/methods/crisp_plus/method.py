@@ -47,6 +47,9 @@ from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 # Rows from which the shifts are fitted: a pass over these costs little.
 _SHIFT_ROWS = 4096
 
+# Fully reviewed rows from which on their numbers of labels tell how much is left to chance.
+_ENOUGH_REVIEWED = 20
+
 # Of the features, where a hidden layer made them.
 _DROPOUT = 0.25
 
@@ -64,7 +67,7 @@ class CRISPPlus(Method):
     equal parts. At known negatives s̃ is 0, and the rest of the row is scaled up to a sum of 1. A fully reviewed row, of
     which every label is known, has no part of s̃: its target is its labels in equal parts, or 0 if it has none, since a
     softmax has no way to say "none". Two or more such rows also count for the priors, as a random sample of the rows
-    (`labelled` of `estimate_priors`), and by them for the thresholds.
+    (`labelled` of `estimate_priors`), and by them for the thresholds. From 20 such rows on α takes E[1/|y|] from them.
 
     Args:
         alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone. "auto" is the formula.
@@ -143,7 +146,9 @@ class CRISPPlus(Method):
         observed, complete = train.observed.to(expected), train.is_complete
         drawn = ~complete
         automatic = self.alpha == "auto"
-        alpha = _share_of_chance(observed[drawn], expected[drawn], estimate) if automatic else float(self.alpha)
+        counts = observed[complete].sum(1)
+        kept = _mean_share(counts[counts > 0], estimate)
+        alpha = _share_of_chance(observed[drawn], expected[drawn], kept) if automatic else float(self.alpha)
         n_observed = observed.sum(1, keepdim=True)
         share = torch.where(n_observed > 0, alpha, 1.0)
         if train.known_negative is not None:
@@ -190,8 +195,13 @@ def _is_linear(weight: dict[str, float]) -> bool:
     return weight.get("linear", 0.0) >= weight.get("layered", 0.0)
 
 
-def _share_of_chance(observed: Tensor, predicted: Tensor, estimate: PriorEstimate) -> float:
-    """(1 − 1/κ̂)/B, at most 1: of the squared error B of the held-out predictions, the part due to the draw alone.
+def _mean_share(counts: Tensor, estimate: PriorEstimate) -> float:
+    """E[1/|y|]: over fully reviewed rows, of which these are the numbers of labels, or else about 1/κ̂."""
+    return float(counts.reciprocal().mean()) if len(counts) >= _ENOUGH_REVIEWED else 1 / estimate.cardinality
+
+
+def _share_of_chance(observed: Tensor, predicted: Tensor, mean_share: float) -> float:
+    """(1 − E[1/|y|])/B, at most 1: of the squared error B of the held-out predictions, the part due to the draw alone.
 
     Of rows with m observed labels the draw has 1/m in the place of 1: none is left to chance where all are observed.
     """
@@ -200,5 +210,5 @@ def _share_of_chance(observed: Tensor, predicted: Tensor, estimate: PriorEstimat
         return 0.0
     n_observed = observed[known].sum(1, keepdim=True)
     squared_error = float((observed[known] / n_observed - predicted.to(observed)[known]).square().sum(1).mean())
-    chance = float(n_observed.reciprocal().mean()) - 1 / estimate.cardinality
+    chance = float(n_observed.reciprocal().mean()) - mean_share
     return min(1.0, max(0.0, chance) / max(squared_error, 1e-6))
