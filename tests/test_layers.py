@@ -28,6 +28,7 @@ LAYERS = [
     ["export"],
     ["bench"],
     ["report"],
+    ["server"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -13,6 +13,7 @@ from onepos.cli.catalogue import data_app, list_app
 from onepos.cli.console import complain
 from onepos.cli.exporting import export
 from onepos.cli.models import demo, evaluate, fit, predict, priors
+from onepos.cli.serving import serve
 
 app = typer.Typer(
     name="onepos",
@@ -31,7 +32,7 @@ _AFTER_STOP = {
     "bench": "Finished runs are kept; the same command makes the others.",
 }
 
-for command in (demo, fit, predict, evaluate, priors, export):
+for command in (demo, fit, predict, evaluate, priors, serve, export):
     app.command()(command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")

@@ -27,14 +27,7 @@ from onepos.server.trial import Trial
 STATIC = Path(__file__).parent / "static"
 
 Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{8,64}$")]
-Name = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=80,
-        pattern=r"^[^\x00-\x1f\ud800-\udfff]*[^\s\x00-\x1f\ud800-\udfff][^\x00-\x1f\ud800-\udfff]*$",
-    ),
-]
+Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f]*[^\s\x00-\x1f][^\x00-\x1f]*$")]
 Text = Annotated[str, Field(max_length=2000)]
 Row = Annotated[int, PathParameter(ge=0, le=2**31)]
 Cell = str | int | float | bool | None

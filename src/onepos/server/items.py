@@ -25,7 +25,9 @@ _MOST_MEGAPIXELS = 80_000_000
 class Items(Protocol):
     """The rows as they are shown."""
 
-    ids: list[str]
+    @property
+    def ids(self) -> list[str]:
+        """The ids of the rows."""
 
     def show(self, row: int) -> dict[str, Any]:
         """Texts, fields and whether there is an image."""

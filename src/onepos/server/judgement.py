@@ -114,7 +114,7 @@ class Completing:
         min_precision: The wanted precision of the additions.
         seed: Of all random numbers.
         model: The folder of the model that is fitted again; None where it is not.
-        inputs: What that model takes, where it is not X.
+        inputs: The rows as that model takes them.
         out: The folder to which the model is written that learned from the answers.
     """
 
@@ -149,11 +149,10 @@ class Completing:
 
         model = SinglePositiveClassifier.load(self.model)
         model.set_params(positives="any", random_state=self.seed)
-        X = self.X if self.inputs is None else self.inputs
         y = pd.DataFrame(labels.to_array(), columns=labels.classes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            model.fit(X, y, on_progress=lambda what, done, n: tell(what, done - 1, n))
+            model.fit(self.inputs, y, on_progress=lambda what, done, n: tell(what, done - 1, n))
         model.save(self.out)
         return str(self.out)
 

@@ -19,7 +19,7 @@ from onepos.labels import Labels
 from onepos.server.calibration import calibrate
 from onepos.server.improve import Improver
 from onepos.server.items import Items
-from onepos.server.judgement import Judge, Judgement, compare
+from onepos.server.judgement import Judge, Judgement, Tell, compare
 from onepos.server.queue import LEASE, Queue
 from onepos.server.store import (
     Action,
@@ -99,6 +99,19 @@ class Review:
         check_answers(store, items.ids, self.classes)
         self._load()
         self._judged_with = self.n_answers
+
+    @classmethod
+    def start(
+        cls, store: Store, items: Items, labels: Labels, judge: Judge, *, name: str, seed: int = 0, tell: Tell
+    ) -> Review:
+        """Judge the rows with the answers that are there, and take up the review."""
+        check_answers(store, items.ids, [str(label) for label in labels.classes])
+        with store.read() as connection:
+            answers = all_answers(connection)
+        row_of = {item: row for row, item in enumerate(items.ids)}
+        column_of = {str(label): column for column, label in enumerate(labels.classes)}
+        judgement = judge(merge_answers(labels, answers, row_of, column_of, items.ids), tell)
+        return cls(store, items, labels, judge, judgement, name=name, seed=seed)
 
     def _load(self) -> None:
         """Take from the file what is finished, skipped and lent."""
