@@ -75,6 +75,7 @@ class Fault(BaseModel):
     detail: str
 
 
+_UNSPECIFIC = ("Not Found", "Method Not Allowed", "There was an error parsing the body")
 _FAULTS: dict[int | str, dict[str, Any]] = {
     code: {"model": Fault, "description": text}
     for code, text in (
@@ -182,10 +183,11 @@ def _handle_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def state(request: Request, error: HTTPException) -> JSONResponse:
         sentences = {
+            400: "the body must be JSON; it can not be read.",
             404: "there is nothing at this address.",
             405: f"{request.method} is not possible at this address.",
         }
-        own = error.detail if error.detail not in ("Not Found", "Method Not Allowed") else ""
+        own = "" if error.detail in _UNSPECIFIC else error.detail
         return JSONResponse(
             {"detail": own or sentences.get(error.status_code, str(error.detail))}, error.status_code, error.headers
         )

@@ -227,6 +227,7 @@ export class Review {
         { class: "panel-head" },
         el("span", { class: `badge ${isRandom ? "random" : ""}` }, isRandom ? "Random item" : "In doubt"),
         el("span", { class: "muted small id", title: item.id }, `Item ${item.id}`),
+        el("span", { class: "muted small counts", id: "counts" }),
       ),
       el("h1", {}, "Which of these apply?"),
       el("p", { class: "muted small why" }, why),
@@ -268,7 +269,6 @@ export class Review {
         this.makeUndo(),
         button("Skip item", "X", "quiet small", () => this.finish({ outcome: "skipped" })),
         this.scores,
-        el("span", { class: "muted small counts", id: "counts" }),
       ),
     );
   }
@@ -350,7 +350,7 @@ export class Review {
     actions.querySelector(".next").classList.toggle("ready", isAnswered && !isRandom);
     actions.querySelector(".next").classList.toggle("primary", !isRandom);
     actions.querySelector(".absent-all").classList.toggle("primary", isRandom);
-    $("counts").textContent = `${number(this.app.counts.mine)} by you · ${number(this.app.counts.done)} of ${number(this.app.counts.items)} reviewed`;
+    $("counts").textContent = `${number(this.app.counts.done)} of ${number(this.app.counts.items)} done, ${number(this.app.counts.mine)} by you`;
     this.root.querySelector(".undo").disabled = !this.undoable.length;
   }
 }
