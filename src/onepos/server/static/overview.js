@@ -52,7 +52,7 @@ export class Overview {
       { class: "tiles" },
       tile(number(data.counts.done), `of ${number(data.counts.items)} items reviewed`),
       tile(number(data.counts.answers), `answers: ${number(data.values.yes)} yes, ${number(data.values.no)} no, ${number(data.values.unsure)} unsure`),
-      tile(number(data.added), "labels can be added"),
+      tile(number(data.added), `${data.added === 1 ? "label" : "labels"} can be added`),
       tile(percent(data.expected_precision), "of them are expected to be right"),
     );
   }
@@ -247,7 +247,7 @@ export class Overview {
 
 function drawInterval(line, n, scale) {
   const x = (share) => 2 + (156 * Math.min(share, scale)) / scale;
-  const picture = svg("svg", { viewBox: "0 0 160 20", class: "interval", role: "img", "aria-label": `${percent(line.prior, 1)}, from ${percent(line.prior_low, 1)} to ${percent(line.prior_high, 1)}; written down ${percent(line.observed / n, 1)}` });
+  const picture = svg("svg", { viewBox: "0 0 160 20", preserveAspectRatio: "xMinYMid", class: "interval", role: "img", "aria-label": `${percent(line.prior, 1)}, from ${percent(line.prior_low, 1)} to ${percent(line.prior_high, 1)}; written down ${percent(line.observed / n, 1)}` });
   picture.append(svg("line", { x1: 2, x2: 158, y1: 10, y2: 10, class: "axis" }));
   picture.append(svg("rect", { x: 2, y: 7, height: 6, rx: 3, width: Math.max(1, x(line.observed / n) - 2), class: "observed" }));
   if (line.prior !== null && line.prior !== undefined) {
