@@ -1,17 +1,15 @@
 """From one label per row to all labels, with a stated precision: `complete_labels`.
 
-Every row is judged by models that did not learn from its label (`methods.crossfit`): s_ij is the probability that label
-j is the observed one of row i. Class priors π̂ set the scale (`priors`, "bracket"): of the entries that are not known, so
-many are present as the prior leaves when the known ones are taken off,
-
-    p_ij = σ(logit s_ij + b_j),   b_j such that Σ p_ij over the unknown entries of label j = n·π̂_j − (known positives)
-
-A label is added where p exceeds its threshold, the lowest above which the mean of p is at least the wanted precision.
+Every row is judged by models that did not learn from its label (`methods.crossfit`), class priors set the scale
+(`priors`, "bracket"), and `methods.presence` makes of both the probability that a label is present, given what is known
+of the row. A label is added where this probability exceeds its threshold, the lowest above which the mean of cautious
+probabilities is at least the wanted precision. docs/complete.md says how far that can be relied on.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,11 +17,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from sklearn.utils import check_random_state
+from scipy.stats import binom
 
 from onepos.labels import Labels, list_labels
-from onepos.methods.crossfit import held_out_probabilities, without_negatives
-from onepos.methods.heads import shift_to
+from onepos.methods.base import Watch
+from onepos.methods.crossfit import judge_rows, read_seed, without_negatives
+from onepos.methods.presence import (
+    Calibration,
+    Known,
+    calibrate,
+    logit,
+    presence,
+    presence_at,
+    prior_at,
+    sigmoid,
+)
 from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 from onepos.tables.choice import make_encoder
 from onepos.validation import check_whole
@@ -36,6 +44,18 @@ Flags = npt.NDArray[np.bool_]
 
 # Of the items of a review, the share that is drawn at random.
 _RANDOM_SHARE = 0.2
+# Standard deviations by which the probabilities are lowered that the thresholds are chosen by; the second number is for
+# data of which the scale is not settled.
+_CAUTION, _MORE_CAUTION = 0.25, 0.5
+# Standard deviations of the priors and of the calibration that an interval of the precision reaches, chosen by how many
+# intervals held the true precision in development draws; and the chance to lie below or above beyond that.
+_ENDS, _TAIL = 1.1, 0.05
+# The scale is settled where the ends of the interval of the cardinality differ by no more than this factor, or by so
+# many reviewed rows.
+_SETTLED, _ENOUGH_REVIEWED = 2.0, 20
+# The precision of a label is promised where the scale is settled and the lower end of its interval is at least this
+# share of the wanted precision.
+_LEAST_SHARE = 2 / 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +73,13 @@ class Completion:
         added: Where a label is added, (n, c).
         thresholds: The probability that an added label exceeds, (c,).
         min_precision: The wanted precision of the added labels.
-        summary: A line per label.
-        calibrated_on: Number of fully reviewed rows by which the probabilities were calibrated.
-        warning: Why the precision can not be promised; empty where it can.
+        summary: A line per label: observed (rows), prior with its interval, added (rows), the share of the added
+            labels expected to be right with its 90 % interval, the share of the hidden labels expected to be found,
+            and whether the precision is promised: it is where the scale of the priors is settled and the interval
+            does not begin below two thirds of `min_precision`.
+        calibrated_on: Number of reviewed rows by which the probabilities were calibrated.
+        warning: Why the precision is not promised, and what can be done; empty where it is.
+        held_out: Probability that each label is the observed one of the row, by models that did not see it, (n, c).
         seed: Of the random rows of a review.
     """
 
@@ -71,6 +95,7 @@ class Completion:
     summary: pd.DataFrame
     calibrated_on: int
     warning: str
+    held_out: Floats
     seed: int
 
     @cached_property
@@ -149,128 +174,236 @@ def complete_labels(
     groups: Any = None,
     cardinality: float | None = None,
     items: Any = None,
+    random_rows: Any = None,
+    held_out: Any = None,
     random_state: int | np.random.RandomState | None = None,
+    on_progress: Callable[[str, int, int], None] | None = None,
 ) -> Completion:
     """Add the labels that nobody wrote down, as far as they can be added with the wanted precision.
 
+    Rows of which all labels are known, some of them to be absent, are taken as a random sample: they calibrate the
+    probabilities and count for the class priors. `random_rows` says otherwise.
+
     Args:
-        X: As for `SinglePositiveClassifier.fit`: an array, a data frame, a sparse matrix or a raw table.
+        X: As for `SinglePositiveClassifier.fit`: an array, a data frame, a sparse matrix or a raw table. None with
+            `held_out`.
         y: Labels as for `SinglePositiveClassifier.fit` with positives="any". What it holds stays as it is.
         min_precision: Of the labels that are added, at least this share is to be right, label by label.
         groups: One value per row; rows with equal values are never judged by each other.
         cardinality: Mean number of labels per row, where it is known.
         items: The ids of the rows; by default those of `Labels`, or the row numbers.
+        random_rows: Which reviewed rows were drawn at random, as a mask or as row numbers; only these calibrate. With
+            it, rows of which some entries were reviewed count too, by these. By default all fully reviewed rows.
+        held_out: What was made before, `Completion.held_out`; then nothing is trained.
         random_state: Seed of everything random.
+        on_progress: Called with what is being done, how much of it is done, and how much there is.
 
     Example:
         >>> from onepos import draw_single_positive, load_dataset
-        >>> scenes = load_dataset("digit-scenes").take(range(300))
+        >>> scenes = load_dataset("digit-scenes").take(range(500))
         >>> observed = draw_single_positive(scenes.Y, random_state=0)
-        >>> done = complete_labels(scenes.X, observed, min_precision=0.8, random_state=0)
-        >>> done.probability.shape
-        (300, 10)
+        >>> known = observed.astype(float)
+        >>> known[known == 0] = np.nan
+        >>> known[:50] = scenes.Y[:50]                           # 50 rows were reviewed
+        >>> done = complete_labels(scenes.X, known, min_precision=0.7, random_state=0)
+        >>> done.calibrated_on, done.probability.shape
+        (50, (500, 10))
     """
-    if not 0 < min_precision <= 1:
-        raise ValueError(f"min_precision must lie between 0 and 1; got {min_precision!r}. Pass 0.9 for nine in ten.")
-    is_seed = isinstance(random_state, int | np.integer)
-    seed = int(random_state) if is_seed else int(check_random_state(random_state).randint(2**31 - 1))  # type: ignore[arg-type]
-    encoder = make_encoder("auto", X)
-    rows = X if encoder is None else encoder.fit(X).transform(X)
-    labels = Labels.read(y, rows.shape[0])
-    fit = held_out_probabilities(rows, labels, groups=groups, random_state=seed)
-    return _complete(labels, fit.probability, min_precision, cardinality, _read_items(items, labels), seed)
+    if not isinstance(min_precision, int | float | np.number) or not 0 < min_precision <= 1:
+        raise ValueError(
+            f"min_precision must be a number above 0, at most 1; got {min_precision!r}. Pass 0.9 for nine in ten right."
+        )
+    seed = read_seed(random_state)
+    if held_out is None:
+        encoder = make_encoder("auto", X)
+        rows = X if encoder is None else encoder.fit(X).transform(X)
+        labels = Labels.read(y, int(np.shape(rows)[0]))
+        watch = Watch() if on_progress is None else Watch(tell=on_progress)
+        judged = judge_rows(rows, labels, groups=groups, seed=seed, watch=watch).probability.cpu().numpy()
+    else:
+        judged = np.asarray(held_out, np.float32)
+        labels = Labels.read(y, len(judged))
+        _check_held_out(judged, labels)
+    known = _read_known(labels)
+    sample = _read_sample(random_rows, known)
+    estimate = _estimate(judged, known, sample, cardinality)
+    return _complete(labels, known, sample, judged, estimate, min_precision, _read_items(items, labels), seed)
+
+
+def _check_held_out(held_out: Floats, labels: Labels) -> None:
+    if held_out.shape != labels.positive.shape:
+        raise ValueError(
+            f"held_out must have a row per row and a column per label, {labels.positive.shape}; its shape is "
+            f"{held_out.shape}. Pass Completion.held_out of the same rows and labels."
+        )
+    total = held_out.sum(1, dtype=np.float64)
+    if not bool((np.abs(total - 1) < 1e-3).all()) or float(held_out.min()) < 0:
+        row = int(np.abs(total - 1).argmax())
+        raise ValueError(
+            f"the rows of held_out must sum to 1 and hold no number below 0; row {row} sums to {total[row]:.4g}. Pass "
+            "Completion.held_out."
+        )
+
+
+def _read_known(labels: Labels) -> Known:
+    positive, negative = labels.observed.astype(bool), np.asarray(labels.negative.toarray(), bool)
+    return Known(positive, negative, (positive | negative).all(1) & negative.any(1))
+
+
+def _read_sample(random_rows: Any, known: Known) -> Flags:
+    """The rows that calibrate, (n,)."""
+    if random_rows is None:
+        return known.complete
+    given, n = np.asarray(random_rows), len(known.complete)
+    is_mask = given.dtype == bool and given.shape == (n,)
+    is_rows = given.ndim == 1 and given.dtype.kind in "iu" and (len(given) == 0 or 0 <= given.min() <= given.max() < n)
+    if not is_mask and not is_rows and given.size:
+        raise ValueError(
+            f"random_rows must be a mask of {n} rows or hold row numbers from 0 to {n - 1}; got an array of shape "
+            f"{given.shape} and type {given.dtype}. Pass the rows that were drawn at random."
+        )
+    sample = np.zeros(n, bool)
+    sample[given if given.size else []] = True
+    return sample & known.negative.any(1)
 
 
 def _read_items(items: Any, labels: Labels) -> npt.NDArray[Any]:
     given = labels.items if items is None else np.asarray(items)
     ids = np.arange(len(labels)) if given is None else given
-    if len(ids) != len(labels):
+    if ids.shape != (len(labels),):
         raise ValueError(
-            f"items must name every row; there are {len(labels)} rows and {len(ids)} ids. Pass one id per row."
+            f"items must name every row, {len(labels)} in all; its shape is {ids.shape}. Pass one id per row."
         )
     return ids
 
 
+def _estimate(held_out: Floats, known: Known, sample: Flags, cardinality: float | None) -> PriorEstimate:
+    """Class priors by the bracket, and by the fully reviewed rows of the random sample."""
+    drawn, labelled = ~known.complete, known.complete & sample
+    if not known.positive[drawn].any():
+        drawn = np.ones(len(drawn), bool)
+    options: dict[str, Any] = {"estimator": "bracket", "cardinality": cardinality}
+    if labelled.sum() >= 2:
+        options["labelled"] = known.positive[labelled].astype(np.uint8)
+    probability = torch.from_numpy(held_out[drawn])
+    negative = known.negative[drawn]
+    if negative.any():
+        probability = without_negatives(probability, torch.from_numpy(negative.astype(np.uint8)))
+        probability[probability.sum(1) == 0] = 1 / probability.shape[1]
+    return estimate_priors(probability, known.positive[drawn].astype(np.uint8), **options)
+
+
 def _complete(
     labels: Labels,
-    held_out: torch.Tensor,
+    known: Known,
+    sample: Flags,
+    held_out: Floats,
+    estimate: PriorEstimate,
     min_precision: float,
-    cardinality: float | None,
     items: npt.NDArray[Any],
     seed: int,
 ) -> Completion:
-    observed, negative = labels.observed.astype(bool), np.asarray(labels.negative.toarray(), bool)
-    complete = (observed | negative).all(1) & negative.any(1)
-    estimate = _estimate(held_out, observed, complete, cardinality)
-    if estimate.warning:
-        warnings.warn(estimate.warning, UserWarning, stacklevel=3)
-    unknown = ~(observed | negative)
-    logits = torch.logit(held_out.double().clamp(1e-9, 1 - 1e-9)).numpy()
-    probability, low, high = (
-        _presence(logits, unknown, observed, complete, prior)
-        for prior in (estimate.prior, estimate.lower, estimate.upper)
-    )
-    probability[observed], probability[negative] = 1, 0
-    thresholds = _choose_thresholds(probability, unknown, min_precision)
-    added = unknown & (probability > thresholds)
+    raw = presence(held_out, known, estimate)
+    calibration = calibrate(raw, known, sample)
+    warning = _judge_scale(estimate, calibration)
+    if warning:
+        warnings.warn(warning, UserWarning, stacklevel=3)
+    unknown = known.unknown
+    probability = calibration.apply(raw)
+    caution = _MORE_CAUTION if warning else _CAUTION
+    cautious = calibration.apply(presence(held_out, known, estimate, caution), caution)
+    thresholds, added = _decide(probability, cautious, unknown, min_precision)
+    sure = np.where(unknown, probability, known.positive).astype(np.float32)
+    ends = [
+        _mean_of_added(calibration.apply(presence_at(held_out, known, prior_at(estimate, level))), added)
+        for level in (-_ENDS, _ENDS)
+    ]
     return Completion(
         items=items,
         classes=labels.classes,
         labels=labels,
-        probability=probability.astype(np.float32),
+        probability=sure,
         prior=estimate.prior,
         prior_interval=np.stack([estimate.lower, estimate.upper], 1),
         added=added,
         thresholds=thresholds,
-        min_precision=min_precision,
-        summary=_summarize(labels, estimate, (probability, low, high), unknown, added),
-        calibrated_on=0,
-        warning=estimate.warning,
+        min_precision=float(min_precision),
+        summary=_summarize(
+            labels,
+            estimate,
+            calibration,
+            (probability, ends),
+            unknown,
+            added,
+            np.inf if warning else min_precision * _LEAST_SHARE,
+        ),
+        calibrated_on=calibration.n_rows,
+        warning=warning,
+        held_out=held_out,
         seed=seed,
     )
 
 
-def _estimate(held_out: torch.Tensor, observed: Flags, complete: Flags, cardinality: float | None) -> PriorEstimate:
-    drawn = ~complete
-    options: dict[str, Any] = {"estimator": "bracket", "cardinality": cardinality}
-    if complete.sum() >= 2:
-        options["labelled"] = observed[complete].astype(np.uint8)
-    if complete.sum() < 2 or not observed[drawn].any():
-        drawn = np.ones(len(observed), bool)
-    seen = observed[drawn].astype(np.uint8)
-    probability = without_negatives(held_out[drawn], torch.zeros(seen.shape))
-    return estimate_priors(probability, seen, **options)
+def _judge_scale(estimate: PriorEstimate, calibration: Calibration) -> str:
+    """Why the precision is not promised; empty where it is."""
+    low, high = estimate.cardinality_interval
+    if high <= _SETTLED * low or calibration.n_rows >= _ENOUGH_REVIEWED:
+        return ""
+    return (
+        f"the precision of the added labels is not promised: the mean number of labels per row may lie anywhere from "
+        f"{low:.2g} to {high:.2g}, and all probabilities scale with it. Review about 50 rows drawn at random, or pass "
+        "the mean as cardinality if it is known."
+    )
 
 
-def _presence(logits: FloatArray, unknown: Flags, observed: Flags, complete: Flags, prior: FloatArray) -> FloatArray:
-    """p, (n, c): logits shifted so that the unknown entries of a label hold what its prior leaves."""
-    n_left = unknown.sum(0)
-    wanted = (~complete).sum() * np.nan_to_num(prior) - observed[~complete].sum(0)
-    share = np.clip(wanted / np.maximum(n_left, 1), 0, 1)
-    known = np.where(unknown, logits, -1e9)
-    shift = shift_to(torch.from_numpy(share * n_left / len(logits)), torch.from_numpy(known)).numpy()
-    return np.asarray(1 / (1 + np.exp(-(logits + shift))))
+def _decide(
+    probability: FloatArray, cautious: FloatArray, unknown: Flags, min_precision: float
+) -> tuple[FloatArray, Flags]:
+    """Thresholds (c,), and the unknown entries above them, (n, c).
+
+    Of each label as many entries are added, from the most probable on, as leave the mean of their cautious
+    probabilities at least `min_precision`. Both kinds of probabilities have the same order within a label.
+    """
+    n, c = probability.shape
+    thresholds, added = np.ones(c), np.zeros((n, c), bool)
+    for j in range(c):
+        rows = np.flatnonzero(unknown[:, j])
+        rows = rows[np.argsort(-probability[rows, j], kind="stable")]
+        mean = np.cumsum(cautious[rows, j]) / np.arange(1, len(rows) + 1)
+        count = int((mean >= min_precision).sum())
+        if count == 0:
+            continue
+        last = probability[rows[count - 1], j]
+        after = probability[rows[count], j] if count < len(rows) else 0.0
+        # Tied entries are added together or not at all.
+        thresholds[j] = (last + after) / 2 if after < last else last
+        added[rows, j] = probability[rows, j] > thresholds[j]
+    return thresholds, added
 
 
-def _choose_thresholds(probability: FloatArray, unknown: Flags, min_precision: float) -> FloatArray:
-    """Per label the lowest threshold above which the mean of p over unknown entries is at least `min_precision`."""
-    ordered = -np.sort(-np.where(unknown, probability, -1), axis=0)
-    mean = np.maximum(ordered, 0).cumsum(0) / np.arange(1, len(ordered) + 1)[:, None]
-    count = ((mean >= min_precision) & (ordered >= 0)).sum(0)
-    column = np.arange(ordered.shape[1])
-    last, after = ordered[np.maximum(count - 1, 0), column], ordered[np.minimum(count, len(ordered) - 1), column]
-    return np.where(count == 0, 1.0, (last + np.maximum(after, 0)) / 2)
+def _mean_of_added(values: FloatArray, added: Flags) -> FloatArray:
+    """Mean over the added entries of each label, (c,); NaN without any."""
+    count = added.sum(0)
+    total = np.where(added, values, 0.0).sum(0)
+    return np.asarray(np.where(count > 0, total / np.maximum(count, 1), np.nan))
 
 
 def _summarize(
-    labels: Labels, estimate: PriorEstimate, probabilities: tuple[FloatArray, ...], unknown: Flags, added: Flags
+    labels: Labels,
+    estimate: PriorEstimate,
+    calibration: Calibration,
+    probabilities: tuple[FloatArray, list[FloatArray]],
+    unknown: Flags,
+    added: Flags,
+    least: float,
 ) -> pd.DataFrame:
     import pandas as pd
 
-    n_added = added.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean, low, high = (np.where(added, p, 0).sum(0) / n_added for p in probabilities)
-        recall = np.where(added, probabilities[0], 0).sum(0) / np.where(unknown, probabilities[0], 0).sum(0)
+    probability, ends = probabilities
+    count = added.sum(0)
+    mean = _mean_of_added(probability, added)
+    hidden = np.where(unknown, probability, 0.0).sum(0)
+    low, high = _interval_of_precision(mean, ends, count, calibration)
     return pd.DataFrame(
         {
             "label": labels.classes,
@@ -278,11 +411,31 @@ def _summarize(
             "prior": estimate.prior,
             "prior_low": estimate.lower,
             "prior_high": estimate.upper,
-            "added": n_added,
+            "added": count,
             "expected_precision": mean,
             "precision_low": low,
             "precision_high": high,
-            "expected_recall": recall,
-            "promised": np.full(len(mean), not estimate.warning),
+            "expected_recall": np.where(added, probability, 0.0).sum(0) / np.maximum(hidden, 1e-12),
+            "promised": np.nan_to_num(low) >= least,
         }
     )
+
+
+def _interval_of_precision(
+    mean: FloatArray, ends: list[FloatArray], count: npt.NDArray[np.int64], calibration: Calibration
+) -> tuple[FloatArray, FloatArray]:
+    """Ends of the 90 % intervals of the share of right additions, (c,) each; NaN where nothing was added.
+
+    Two errors of the logit of the mean are taken together, as if they were independent: from the mean to that with
+    higher or lower priors, and of the calibration. Then comes the chance in `count` additions.
+    """
+    middle = logit(mean)
+    fixed = (_ENDS * calibration.error(middle)) ** 2
+    outer = [
+        sigmoid(middle + sign * np.sqrt((logit(end) - middle) ** 2 + fixed))
+        for sign, end in zip((-1, 1), ends, strict=True)
+    ]
+    n = np.maximum(count, 1)
+    found = [binom.ppf(tail, n, np.nan_to_num(p)) / n for tail, p in zip((_TAIL, 1 - _TAIL), outer, strict=True)]
+    low, high = (np.where(count > 0, each, np.nan) for each in found)
+    return low, high

@@ -27,7 +27,7 @@ class Standin:
     seconds: float = 0.0
     seed: int = 0
 
-    def __call__(self, labels, tell):
+    def __call__(self, labels, sample, tell):
         for step in range(10):
             tell("judging the rows", step, 10)
             busy_until = time.perf_counter() + self.seconds / 10
@@ -58,7 +58,7 @@ class Standin:
             for j, name in enumerate(labels.classes.tolist())
         ]
         interval = np.stack([prior / 2, prior * 1.5], 1)
-        return Judgement(p, known, added, prior, interval, summary, worth, 0.9, "", 0)
+        return Judgement(p, known, added, prior, interval, summary, worth, 0.9, "", len(sample))
 
 
 def make_review(path, n=60, seconds=0.0, names=LABELS):

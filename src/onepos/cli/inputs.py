@@ -78,11 +78,11 @@ def read_ids(data: str, rows: LabelledRows, options: RowOptions) -> list[str]:
     """The ids of the rows that `read_rows` gave: those of --id, the paths of images, or the row numbers."""
     name, part = _cut_part(data)
     if options.id_column is None:
-        return list(rows.paths) if hasattr(rows, "paths") else [str(row) for row in range(rows.n_samples)]
+        return list(rows.files) if hasattr(rows, "files") else [str(row) for row in range(rows.n_samples)]
     table = _open_if_table(name, options, options.id_column)
     if table is not None:
         ids = table.to_texts(options.id_column)
-    elif hasattr(rows, "paths"):
+    elif hasattr(rows, "files"):
         raise ValueError(f"--id names a column of a table; {name} is none, and its paths are the ids. Leave it out.")
     else:
         from onepos.datasets.embeddings import read_embeddings

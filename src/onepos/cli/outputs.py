@@ -49,7 +49,7 @@ def make_table(
     return table, column
 
 
-def write_table(out: Path, table: pd.DataFrame, lists: str) -> None:
+def write_table(out: Path, table: pd.DataFrame, lists: str | None = None) -> None:
     """Write a table; `lists` is its column of lists, which are real lists in Parquet and JSON and text in CSV."""
     from onepos.files import replacing
 
@@ -62,7 +62,9 @@ def write_table(out: Path, table: pd.DataFrame, lists: str) -> None:
             text = table.to_json(orient="records", lines=is_lines, double_precision=_PLACES, force_ascii=False)
             handle.write(text.encode() if is_lines else f"{text}\n".encode())
         else:
-            joined = table.assign(**{lists: [join_labels(labels) for labels in table[lists]]})
+            joined = table
+            if lists is not None:
+                joined = table.assign(**{lists: [join_labels(labels) for labels in table[lists]]})
             is_zipped = name.endswith(".gz")
             joined.to_csv(handle, index=False, float_format="%.6g", compression="gzip" if is_zipped else None)
 

@@ -136,24 +136,45 @@ def held_out_probabilities(
         >>> bool((fit.probability[0::2, 0] > 0.9).all())
         True
     """
-    is_seed = isinstance(random_state, int | np.integer)
-    seed = int(random_state) if is_seed else int(check_random_state(random_state).randint(2**31 - 1))  # type: ignore[arg-type]
+    labels = Labels.read(y.cpu().numpy() if isinstance(y, Tensor) else y, _count_rows(X))
+    fit = judge_rows(X, labels, groups=groups, seed=read_seed(random_state), settings=settings)
+    if labels.known_negative is None:
+        return fit
+    negative = torch.tensor(labels.known_negative, device=fit.probability.device)
+    return replace(fit, probability=without_negatives(fit.probability, negative))
+
+
+def judge_rows(
+    X: Any,
+    labels: Labels,
+    *,
+    groups: Any = None,
+    seed: int,
+    settings: CrossFitSettings | None = None,
+    watch: Watch | None = None,
+) -> CrossFit:
+    """The same at known negatives as elsewhere: what models that did not see the row's labels make of it."""
     is_wide = hasattr(X, "tocsr") and X.shape[1] > WIDE
     rows = torch.as_tensor(reduce_rows(X.tocsr(), seed)) if is_wide else _as_rows(X)
-    values = y.cpu().numpy() if isinstance(y, Tensor) else y
-    labels = Labels.read(values, len(rows))
-    device, known_negative = rows.device, labels.known_negative
-    fit = cross_fit(
+    return cross_fit(
         rows,
-        torch.tensor(labels.observed, device=device),
+        torch.tensor(labels.observed, device=rows.device),
         seed,
         settings or DEFAULTS,
-        groups=None if groups is None else torch.tensor(read_groups(groups, len(rows)), device=device),
+        groups=None if groups is None else torch.tensor(read_groups(groups, len(rows)), device=rows.device),
+        watch=watch,
         is_scaled=is_wide,
     )
-    if known_negative is None:
-        return fit
-    return replace(fit, probability=without_negatives(fit.probability, torch.tensor(known_negative, device=device)))
+
+
+def read_seed(random_state: int | np.random.RandomState | None) -> int:
+    """The number itself, or one drawn from a generator."""
+    is_seed = isinstance(random_state, int | np.integer)
+    return int(random_state) if is_seed else int(check_random_state(random_state).randint(2**31 - 1))  # type: ignore[arg-type]
+
+
+def _count_rows(X: Any) -> int:
+    return int(X.shape[0]) if hasattr(X, "shape") else len(X)
 
 
 def without_negatives(probability: Tensor, known_negative: Tensor) -> Tensor:

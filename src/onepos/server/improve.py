@@ -56,7 +56,7 @@ class Improver:
         self._process: Any = None
         self.progress = Progress()
 
-    def start(self, labels: Labels, on_done: OnDone) -> bool:
+    def start(self, labels: Labels, sample: list[int], on_done: OnDone) -> bool:
         """Begin; False where one is running."""
         with self._lock:
             if self.progress.state == "running":
@@ -64,7 +64,7 @@ class Improver:
             self.progress = Progress("running", "starting", started=time.monotonic())
         context = multiprocessing.get_context("spawn")  # a fork of a process with threads may never end
         mine, theirs = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(theirs, self._judge, labels), daemon=True)
+        self._process = context.Process(target=_work, args=(theirs, self._judge, labels, sample), daemon=True)
         threading.Thread(target=self._follow, args=(mine, theirs, on_done), name="onepos-improve", daemon=True).start()
         return True
 
@@ -105,7 +105,7 @@ class Improver:
         self.progress = Progress(state, error=error, result=result)
 
 
-def _work(connection: Connection, judge: Judge, labels: Labels) -> None:
+def _work(connection: Connection, judge: Judge, labels: Labels, sample: list[int]) -> None:
     """The process: judge the rows, fit the model again, and send what came out."""
     if hasattr(os, "nice"):
         os.nice(10)  # reviewers come first
@@ -115,7 +115,7 @@ def _work(connection: Connection, judge: Judge, labels: Labels) -> None:
         connection.send(("progress", what, done + 1, n))
 
     try:
-        judgement = judge(labels, tell)
+        judgement = judge(labels, sample, tell)
         fit_again = getattr(judge, "fit_again", None)
         folder = None if fit_again is None else fit_again(labels, tell)
         connection.send(("done", judgement, folder))

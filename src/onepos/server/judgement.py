@@ -75,6 +75,20 @@ class Judgement:
             int(completion.calibrated_on),
         )
 
+    @classmethod
+    def unknown(cls, labels: Labels) -> Judgement:
+        """Before the rows are judged."""
+        known = np.asarray((labels.positive + labels.negative).toarray(), bool)
+        nothing = np.zeros(known.shape[1])
+        return cls(
+            labels.observed.astype(np.float32),
+            known,
+            np.zeros_like(known),
+            nothing,
+            np.stack([nothing, nothing], 1),
+            worth=np.zeros(len(known)),
+        )
+
     @property
     def n_added(self) -> int:
         """Number of added labels."""
@@ -100,8 +114,8 @@ class Judgement:
 class Judge(Protocol):
     """Judges the rows by what is known of their labels; it can be sent to another process."""
 
-    def __call__(self, labels: Labels, tell: Tell) -> Judgement:
-        """Judge all rows."""
+    def __call__(self, labels: Labels, sample: list[int], tell: Tell) -> Judgement:
+        """Judge all rows; `sample` are those that were drawn at random and of which every label is known."""
 
 
 @dataclass
@@ -126,17 +140,21 @@ class Completing:
     inputs: Any = None
     out: Path | None = None
 
-    def __call__(self, labels: Labels, tell: Tell) -> Judgement:
+    def __call__(self, labels: Labels, sample: list[int], tell: Tell) -> Judgement:
         """Judge all rows."""
         from onepos.completion import complete_labels
 
-        tell("judging the rows", -1, 1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the page shows the one that is kept
             completion = complete_labels(
-                self.X, labels, min_precision=self.min_precision, items=self.items, random_state=self.seed
+                self.X,
+                labels,
+                min_precision=self.min_precision,
+                items=self.items,
+                random_rows=np.array(sample, np.intp),
+                random_state=self.seed,
+                on_progress=lambda what, done, n: tell(what, done - 1, n),
             )
-        tell("judging the rows", 0, 1)
         return Judgement.of(completion)
 
     def fit_again(self, labels: Labels, tell: Tell) -> str | None:

@@ -1,9 +1,10 @@
 """Which item a reviewer is shown next.
 
 The rule: of five items four are those with the largest expected number of wrong entries that is left, and one is
-drawn at random. The random items are the beginning of a fixed permutation of all rows, whatever the models say: they
-are a sample from which quality can be estimated. A row of that beginning that was reviewed before its turn counts as
-part of the sample, without being shown again.
+drawn at random; until 50 random items were shown, every second one is. The random items are the beginning of a fixed
+permutation of all rows, whatever the models say: they are a sample from which quality can be estimated, and which
+settles the scale of the class priors, without which few labels can be added. A row of that beginning that was
+reviewed before its turn counts as part of the sample, without being shown again.
 
 An item is lent to one browser tab at a time. The loan ends when the item is finished, skipped, or after `LEASE` seconds
 without an answer.
@@ -18,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 LEASE = 600.0
-RANDOM_SHARE = 0.2
+# The share of random items, and that until so many were shown.
+RANDOM_SHARE, FIRST_SHARE, N_FIRST = 0.2, 0.5, 50
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ class Queue:
 
     def find_next(self, session: str, reviewer: str, now: float) -> tuple[int, bool] | None:
         """The next row for a tab, and whether it is drawn at random; None where nothing is left."""
-        is_random = self.drawn < RANDOM_SHARE * self.handed
+        wanted = max(RANDOM_SHARE * self.handed, min(N_FIRST, FIRST_SHARE * self.handed))
+        is_random = self.drawn < wanted
         barred = self.skipped.get(reviewer, set())
         for walk in (self.random, self.doubtful) if is_random else (self.doubtful, self.random):
             for row in walk.rows(self.done):

@@ -110,8 +110,12 @@ class Review:
             answers = all_answers(connection)
         row_of = {item: row for row, item in enumerate(items.ids)}
         column_of = {str(label): column for column, label in enumerate(labels.classes)}
-        judgement = judge(merge_answers(labels, answers, row_of, column_of, items.ids), tell)
-        return cls(store, items, labels, judge, judgement, name=name, seed=seed)
+        known = merge_answers(labels, answers, row_of, column_of, items.ids)
+        unjudged = Judgement.unknown(known)
+        review = cls(store, items, labels, judge, unjudged, name=name, seed=seed)
+        review.judgement = judge(known, review.sample(answers), tell)
+        review.queue.reorder(review.judgement.worth)
+        return review
 
     def _load(self) -> None:
         """Take from the file what is finished, skipped and lent."""
@@ -313,10 +317,12 @@ class Review:
             "version": self.version,
         }
 
-    def labels(self) -> Labels:
+    def labels(self, answers: list[Answer] | None = None) -> Labels:
         """All that is known: what was observed, and over it the answers."""
-        with self.store.read() as connection:
-            return merge_answers(self.given, all_answers(connection), self.row_of, self.column_of, self.items.ids)
+        if answers is None:
+            with self.store.read() as connection:
+                answers = all_answers(connection)
+        return merge_answers(self.given, answers, self.row_of, self.column_of, self.items.ids)
 
     def overview(self) -> dict[str, Any]:
         """Numbers for the overview page."""
@@ -339,23 +345,24 @@ class Review:
             "expected_errors": float(judgement.worth.sum()),
             "warning": judgement.warning,
             "calibrated_on": judgement.calibrated_on,
-            "calibration": calibrate(answers, self._full_sample(answers)),
+            "calibration": calibrate(answers, [self.items.ids[row] for row in self.sample(answers)]),
             "improvements": [{"time": when, **json.loads(result)} for when, result in lines],
         }
 
-    def _full_sample(self, answers: list[Answer]) -> list[str]:
-        """The finished items of the random sample of which every label is known or was answered."""
+    def sample(self, answers: list[Answer]) -> list[int]:
+        """The rows of which every label is known: those of the random sample that are finished, and those given so."""
         answered: dict[str, set[str]] = {}
         for answer in answers:
             if answer.value != "skip":
                 answered.setdefault(answer.item, set()).add(answer.label)
         known = np.diff(self.given.positive.indptr) + np.diff(self.given.negative.indptr)
-        found = []
+        c = len(self.classes)
+        found = set(np.flatnonzero((known == c) & self.given.is_reviewed).tolist())
         for row in self.queue.sample():
             item = self.items.ids[row]
-            if row in self.queue.done and len(answered.get(item, ())) + known[row] >= len(self.classes):
-                found.append(item)
-        return found
+            if row in self.queue.done and len(answered.get(item, ())) + known[row] >= c:
+                found.add(row)
+        return sorted(found)
 
     # Improve
 
@@ -363,8 +370,9 @@ class Review:
         """Judge the rows anew, with the answers, in another process; False where that is being done."""
         if self.improver.progress.state != "running" and self.n_answers == self._judged_with:
             raise Conflict("there is no answer since the last judgement; review some items first.")
-        n_answers = self.n_answers
-        before = self.judgement
+        before, n_answers = self.judgement, self.n_answers
+        with self.store.read() as connection:
+            answers = all_answers(connection)
 
         def on_done(judgement: Judgement, folder: str | None, seconds: float) -> dict[str, Any]:
             result = compare(before, judgement, self.classes)
@@ -381,7 +389,7 @@ class Review:
             self._write(job)
             return result
 
-        return self.improver.start(self.labels(), on_done)
+        return self.improver.start(self.labels(answers), self.sample(answers), on_done)
 
     # Export and import
 

@@ -195,7 +195,7 @@ export class Overview {
           ),
           el("div", { class: "calibration" }, drawCalibration(bins), makeBins(bins)),
         ]
-      : [el("p", { class: "muted" }, "No random item is fully reviewed yet. Each fifth item of the review is drawn at random: answer all its labels and press A, and this chart shows whether stated probabilities hold.")];
+      : [el("p", { class: "muted" }, "No random item is fully reviewed yet. Some items of the review are drawn at random: answer all their labels and press A, and this chart shows whether stated probabilities hold.")];
     return el("section", { class: "card", "aria-labelledby": "calibration-title" }, el("h2", { id: "calibration-title" }, "Do the probabilities hold?"), body);
   }
 
@@ -217,7 +217,7 @@ export class Overview {
       "section",
       { class: "card", "aria-labelledby": "files-title" },
       el("h2", { id: "files-title" }, "Answers as a file"),
-      el("p", { class: "muted" }, "A long table with item, label, value, source and time. onepos fit --labels reads it."),
+      el("p", { class: "muted" }, "A long table with item, label, value, source and time, which “onepos complete --labels” reads."),
       el(
         "div",
         { class: "row" },

@@ -1,0 +1,307 @@
+"""`onepos complete`."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from onepos.cli import options
+from onepos.cli.console import progress, show_json, show_table
+from onepos.cli.fitting import naming_table
+from onepos.cli.inputs import as_inputs, check_model_folder, dropped_columns, observe, read_rows
+from onepos.cli.label_files import LONG
+from onepos.validation import without_nan
+
+if TYPE_CHECKING:
+    from onepos.completion import Completion
+    from onepos.datasets.dataset import LabelledRows
+    from onepos.labels import Labels
+
+Format = StrEnum("Format", ["csv", "parquet"])
+_LABELS_LISTED = 15
+
+
+@options.grouped
+def complete(
+    data: options.DataArgument,
+    row_options: options.RowOptions,
+    draw_options: options.DrawOptions,
+    network_options: options.NetworkOptions,
+    image_options: options.ImageOptions,
+    out: Annotated[
+        Path, Option(help="The folder for the tables completed, labels, summary and, with --review, review.")
+    ] = Path("completed"),
+    min_precision: Annotated[
+        float, Option(help="Of the labels that are added, this share is to be right, label by label.")
+    ] = 0.9,
+    review: Annotated[int | None, Option(min=1, metavar="N", help="Also list the N items most worth a look.")] = None,
+    sample: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE",
+            help="The items that were drawn at random for the review, in a column item; of a review table only those "
+            "with the reason random count. By default all fully reviewed items.",
+        ),
+    ] = None,
+    cardinality: Annotated[float | None, Option(help="Mean number of labels per row, if known.")] = None,
+    positives: options.Positives = None,
+    table_format: Annotated[Format, Option("--format", help="Of the tables.")] = Format.csv,
+    seed: options.Seed = 0,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Add the labels that nobody wrote down, with a stated precision.
+
+    --labels may name a long table (item, label, value) of answers; its items are the values of --id, or row numbers.
+    """
+    check_model_folder(out)
+    _check_format(table_format)
+    _check_precision(min_precision)
+    rows, observed, answers, ids = _read(data, row_options, draw_options, seed, positives or "single")
+
+    from onepos.completion import complete_labels
+
+    labels, drawn = _merge(rows, observed, answers, ids), None if sample is None else _read_sample(sample)
+    with naming_table(rows), progress(quiet or as_json) as advance, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        X, labels, ids = _as_features(rows, labels, ids, network_options, image_options, advance)
+        done = complete_labels(
+            X,
+            labels,
+            min_precision=min_precision,
+            cardinality=cardinality,
+            items=ids,
+            random_rows=None if drawn is None else _find(drawn, ids, sample),
+            random_state=seed,
+            on_progress=lambda what, step, steps: advance(what, step - 1, steps),
+        )
+    for each in caught:
+        if str(each.message) != done.warning:
+            warnings.warn(each.message, each.category, stacklevel=2)
+    files = _write(done, out, review, str(table_format))
+    if as_json:
+        show_json(_facts(done, files))
+    elif not quiet:
+        _show(done, files)
+    if done.warning:
+        warnings.warn(done.warning, UserWarning, stacklevel=2)
+
+
+def _check_format(table_format: Format) -> None:
+    if table_format == Format.parquet:
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise ImportError("--format parquet needs pyarrow. Run: pip install 'onepos[parquet]'") from None
+
+
+def _check_precision(min_precision: float) -> None:
+    if not 0 < min_precision <= 1:
+        raise ValueError(f"--min-precision must lie above 0 and at most at 1; got {min_precision}. Pass 0.9, say.")
+
+
+def _read(
+    data: str, row_options: options.RowOptions, draw_options: options.DrawOptions, seed: int, positives: str
+) -> tuple[LabelledRows, Any, Labels | None, list[Any]]:
+    """The rows, their observed labels, the answers of a long table, and the ids of the rows."""
+    from onepos.datasets.table import TABLE_SUFFIXES, open_table
+
+    name, id_column, answers = data, row_options.id_column, None
+    is_table = name.lower().endswith(TABLE_SUFFIXES) and not Path(name).is_dir()
+    table = open_table(name, text=[id_column]) if is_table else None
+    if id_column is not None and table is None and row_options.labels is None:
+        raise ValueError(f"--id names a column of a table ({', '.join(TABLE_SUFFIXES)}); {name} is none. Leave it out.")
+    long = None if row_options.labels is None else _open_long(row_options.labels)
+    if long is None:
+        rows = read_rows(data, row_options)
+    else:
+        own = replace(row_options, labels=None)
+        has_label = row_options.label_columns or table is None or (row_options.label or "label") in table.frame.columns
+        if not has_label:
+            return _without_own_labels(table, own, long)
+        rows = read_rows(data, own)
+    ids = _ids(rows, table, id_column)
+    if long is not None:
+        answers = _read_answers(long, ids)
+    return rows, observe(rows, draw_options, seed, positives), answers, ids
+
+
+def _open_long(path: Path) -> Any:
+    """The frame of a long table; None where the table is of another form."""
+    from onepos.datasets.table import open_table, read_header
+
+    is_text = path.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz"))
+    frame = open_table(path, text=tuple(read_header(path)) if is_text else ()).frame
+    return frame if set(frame.columns) >= LONG else None
+
+
+def _without_own_labels(
+    table: Any, row_options: options.RowOptions, long: Any
+) -> tuple[LabelledRows, Any, Labels, list[Any]]:
+    """A table that holds no labels: all of them are in the long one."""
+    ids = list(range(len(table.frame))) if row_options.id_column is None else table.to_texts(row_options.id_column)
+    answers = _read_answers(long, ids)
+    names = tuple(str(name) for name in answers.classes)
+    rows = table.with_labels(table.without(dropped_columns(row_options)), answers.observed, names, None, None)
+    return rows, answers.observed, answers, ids
+
+
+def _ids(rows: LabelledRows, table: Any, id_column: str | None) -> list[Any]:
+    if hasattr(rows, "files"):
+        return list(rows.files)
+    if id_column is None or table is None or len(table.frame) != rows.n_samples:
+        return list(range(rows.n_samples))
+    return list(table.to_texts(id_column))
+
+
+def _read_answers(long: Any, ids: list[Any]) -> Labels:
+    from onepos.labels import Labels
+
+    return Labels.from_long(long, ids)
+
+
+def _read_sample(path: Path) -> list[str]:
+    """The ids of the items that were drawn at random."""
+    from onepos.datasets.table import open_table
+
+    frame = open_table(path, text=("item", "reason")).frame
+    if "item" not in frame.columns:
+        raise ValueError(
+            f"--sample must name a table with a column 'item'; {path} has {', '.join(map(repr, frame.columns[:5]))}. "
+            "Rename the column."
+        )
+    if "reason" in frame.columns:
+        frame = frame[frame["reason"] == "random"]
+    return [str(item) for item in frame["item"]]
+
+
+def _find(drawn: list[str], ids: list[Any], path: Path | None) -> Any:
+    """Which rows were drawn, (n,) of bool."""
+    import numpy as np
+
+    known = set(map(str, ids))
+    lost = next((item for item in drawn if item not in known), None)
+    if lost is not None:
+        raise ValueError(f"every item of {path} must be one of the rows; {lost!r} is none. Check the ids.")
+    chosen = set(drawn)
+    return np.array([str(item) in chosen for item in ids])
+
+
+def _merge(rows: LabelledRows, observed: Any, answers: Labels | None, ids: list[Any]) -> Labels:
+    """The observed labels and the answers about them, by the names of the labels."""
+    import numpy as np
+    import pandas as pd
+
+    from onepos.labels import Labels
+
+    if answers is None:
+        return Labels.read(pd.DataFrame(observed, columns=list(rows.label_names)), rows.n_samples)
+    own = [str(name) for name in rows.label_names]
+    names = [*own, *(name for name in map(str, answers.classes) if name not in set(own))]
+    values = np.full((rows.n_samples, len(names)), np.nan)
+    values[:, : len(own)][np.asarray(observed) == 1] = 1
+    place = {name: j for j, name in enumerate(names)}
+    column = np.array([place[str(name)] for name in answers.classes])
+    for part, value in ((answers.positive, 1.0), (answers.negative, 0.0)):
+        row, label = part.nonzero()
+        clash = np.flatnonzero(values[row, column[label]] == 1 - value)
+        if len(clash):
+            at = clash[0]
+            raise ValueError(
+                f"an observed label must not be answered with no; item {str(ids[row[at]])!r}, label "
+                f"{names[column[label[at]]]!r} is. Correct the table or the answer."
+            )
+        values[row, column[label]] = value
+    return Labels.read(pd.DataFrame(values, columns=names), rows.n_samples)
+
+
+def _as_features(
+    rows: LabelledRows,
+    labels: Labels,
+    ids: list[Any],
+    network: options.NetworkOptions,
+    images: options.ImageOptions,
+    advance: Any,
+) -> tuple[Any, Labels, list[Any]]:
+    """What the library takes: the rows, or features of the images that can be read."""
+    X = as_inputs(rows, getattr(rows, "feature_names", None))
+    if not hasattr(rows, "files"):
+        return X, labels, ids
+    import numpy as np
+
+    from onepos.images.features import ImageFeatures
+    from onepos.labels import Labels
+
+    given: dict[str, Any] = {
+        "network": network.network,
+        "weights": None if network.weights == "none" else network.weights,
+    }
+    chosen = {name: value for name, value in given.items() if name != "network" or value is not None}
+    frozen = ImageFeatures(**chosen, image_size=network.size, **images.parameters())
+    features = frozen.fit(X).transform(X, on_images=lambda what, step, n: advance(what, step - 1, n))
+    kept = np.flatnonzero(~np.isnan(features).any(1))
+    read = Labels(labels.positive[kept], labels.negative[kept], labels.classes)
+    return np.asarray(features)[kept], read, [ids[k] for k in kept]
+
+
+def _write(done: Completion, out: Path, review: int | None, suffix: str) -> dict[str, Path]:
+    """Write the tables, each as a whole, after all of them are made."""
+    from onepos.cli.outputs import write_table
+
+    tables = {"completed": done.table, "labels": done.to_long(), "summary": done.summary}
+    if review is not None:
+        tables["review"] = done.review(review)
+    out.mkdir(parents=True, exist_ok=True)
+    files = {name: out / f"{name}.{suffix}" for name in tables}
+    for name, table in tables.items():
+        write_table(files[name], table, "labels" if name == "completed" else None)
+    return files
+
+
+def _facts(done: Completion, files: dict[str, Path]) -> dict[str, Any]:
+    summary = done.summary.assign(label=done.summary["label"].astype(str))
+    return {
+        "n_rows": len(done.items),
+        "added": int(done.added.sum()),
+        "min_precision": done.min_precision,
+        "calibrated_on": done.calibrated_on,
+        "warning": done.warning,
+        "files": {name: str(path) for name, path in files.items()},
+        "labels": [without_nan(line) for line in summary.to_dict("records")],
+    }
+
+
+def _show(done: Completion, files: dict[str, Path]) -> None:
+    """Print the labels with most additions, what was added in all, and where the tables are."""
+    summary = done.summary.sort_values("added", ascending=False, kind="stable")
+    lines = [
+        [
+            str(line.label),
+            str(line.observed),
+            f"{line.prior:.3f} ({line.prior_low:.3f} to {line.prior_high:.3f})",
+            str(line.added),
+            ""
+            if line.added == 0
+            else f"{line.expected_precision:.2f} ({line.precision_low:.2f} to {line.precision_high:.2f})",
+            f"{line.expected_recall:.2f}",
+        ]
+        for line in summary.head(_LABELS_LISTED).itertuples()
+    ]
+    header = ["label", "observed", "share of rows", "added", "expected precision", "expected recall"]
+    show_table(header, lines, title=f"{len(done.items)} rows; 90 % intervals in parentheses")
+    if len(summary) > _LABELS_LISTED:
+        print(f"… and {len(summary) - _LABELS_LISTED} more labels, in {files['summary']}")
+    basis = f"calibrated on {done.calibrated_on} reviewed rows" if done.calibrated_on else "no reviewed rows"
+    changed = int(done.added.any(1).sum())
+    right = float(done.probability[done.added].sum())
+    print(
+        f"\nadded {int(done.added.sum())} labels to {changed} of {len(done.items)} rows, about {right:.0f} of them "
+        f"right; {basis}"
+    )
+    for name, path in files.items():
+        print(f"{name}: {path}")
