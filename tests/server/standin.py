@@ -15,7 +15,7 @@ from onepos.server.judgement import Judgement
 from onepos.server.review import Review
 from onepos.server.store import Store
 
-LABELS = ("ball", "bird", "cat", "dog", "fish", "tree")
+LABELS = ("ball", "bird", "cat", "dog", "fish", "house", "river", "sky", "tree")
 WORDS = "A long enough sentence about the things that are seen on the image, with number"
 
 
@@ -37,7 +37,7 @@ class Standin:
             raise ValueError("the rows must be judged; they can not be.")
         positive, negative = labels.positive.toarray(), labels.negative.toarray()
         known = positive | negative
-        p = np.random.default_rng(self.seed).random(positive.shape) ** 3
+        p = np.random.default_rng(self.seed).random(positive.shape) ** 5
         p = np.where(positive, 1, np.where(negative, 0, p)).astype(np.float32)
         added = ~known & (p > 0.7)
         worth = np.where(known, 0, np.where(added, 1 - p, p)).sum(1).astype(np.float64)

@@ -143,11 +143,9 @@ def test_what_is_known_afterwards(review):
     give(review, "action-1", "row-000", ("cat", "yes"), ("dog", "no"), ("fish", "unsure"))
     give(review, "action-2", "row-000", ("cat", "no"), ("ball", "no"))  # ball was observed: the answer is newer
     known = review.labels()
-    row = known.to_array()[0]
-    assert dict(zip(LABELS, row, strict=True)) | {} == {
-        "ball": 0, "bird": pytest.approx(np.nan, nan_ok=True), "cat": 0, "dog": 0,
-        "fish": pytest.approx(np.nan, nan_ok=True), "tree": pytest.approx(np.nan, nan_ok=True),
-    }  # fmt: skip
+    row = dict(zip(LABELS, known.to_array()[0], strict=True))
+    assert {name for name, value in row.items() if value == 0} == {"ball", "cat", "dog"}
+    assert sum(np.isnan(value) for value in row.values()) == len(LABELS) - 3
     assert known.positive.sum() == 59
 
 
@@ -246,8 +244,8 @@ def test_calibration_counts_fully_reviewed_random_items_alone(review):
         give(review, f"action-{k}", item["id"], outcome="done", others=is_random and n_random % 2 == 0)
     calibration = review.overview()["calibration"]
     assert 0 < calibration["items"] < n_random
-    assert calibration["entries"] == 5 * calibration["items"]
-    assert all(one["yes"] == 0 and one["low"] == 0 < one["high"] for one in calibration["bins"])
+    assert calibration["entries"] == (len(LABELS) - 1) * calibration["items"]
+    assert all(one["yes"] == 0 and one["low"] < 1e-9 < one["high"] for one in calibration["bins"])
 
 
 def test_a_file_that_can_not_be_written_leaves_no_trace_in_memory(review, monkeypatch):

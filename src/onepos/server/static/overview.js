@@ -177,7 +177,7 @@ export class Overview {
       el("p", { class: "legend small muted", "aria-hidden": "true" }, el("span", { class: "key-observed" }), "written down", el("span", { class: "key-prior" }), "estimated, with interval"),
       el(
         "div",
-        { class: `scroll${rows.length > 40 ? " tall" : ""}`, tabindex: "0", role: "region", "aria-label": "Labels" },
+        { class: `scroll${rows.length > 40 ? " tall" : ""}`, tabindex: "0", role: "region", "aria-label": "Table of the labels" },
         el("table", { class: "wide-table" }, el("thead", {}, el("tr", {}, heads.map((name, k) => el("th", { scope: "col", class: k === 1 ? "chart-cell" : "" }, name)))), el("tbody", {}, rows)),
       ),
     );
