@@ -187,6 +187,7 @@ def test_an_older_answer_of_a_file_does_not_replace_a_newer_one(review):
         (b"item,label,value\nrow-001,cow,yes\n", "cow"),
         (b"item,label,value\nrow-001,cat,perhaps\n", "perhaps"),
         (b"label,value\ncat,yes\n", "'item' is missing"),
+        (b"toPandas\n1\n", "'item' is missing"),
         (b"item,label,value,time\nrow-001,cat,yes,soon\n", "soon"),
         (b"\xff\xfe\x00", "can not be read"),
         (b"", "can not be read"),

@@ -103,8 +103,9 @@ class Guard:
         if token is None and not is_loopback(host):
             raise ValueError(f"a server on {host} can be reached from other machines, so it must have a token.")
         self._app, self._token, self._limits = app, token, limits or Limits()
-        own = {host.lower(), socket.gethostname().lower(), *map(str.lower, names)}
-        self._names = {"localhost"} if is_loopback(host) else own | {"localhost"}
+        self._names = {"localhost", host.lower(), *map(str.lower, names)}
+        if not is_loopback(host):
+            self._names.add(socket.gethostname().lower())
         self._is_loopback = is_loopback(host)
         self._cookie = None if token is None else _sign(token)
         self._buckets: dict[tuple[str, str], Bucket] = {}

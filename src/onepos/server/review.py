@@ -468,14 +468,16 @@ def read_table(content: bytes, is_json: bool) -> pd.DataFrame:
             lines = json.loads(content)
             if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
                 raise ValueError("it is no list of objects")
-            return pd.DataFrame(lines).astype(str) if lines else pd.DataFrame(columns=list(COLUMNS))
-        return pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
+            frame = pd.DataFrame(lines).astype(str) if lines else pd.DataFrame(columns=list(COLUMNS))
+        else:
+            frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
     except (ValueError, RecursionError, TypeError) as error:
         kind = "JSON: a list of objects" if is_json else "CSV in UTF-8"
         raise ValueError(
             f"answers must be {kind} with item, label and value; this can not be read "
             f"({' '.join(str(error).split())[:120]}). Export some answers for an example."
         ) from None
+    return frame[[name for name in COLUMNS if name in frame.columns]]
 
 
 def as_answers(frame: pd.DataFrame) -> list[Answer]:
