@@ -140,12 +140,15 @@ class TestAdditions:
         assert done.warning
         assert not done.summary["promised"].any()
 
-    def test_reviewed_rows_or_a_cardinality_settle_the_scale(self, reviewed):
+    def test_only_reviewed_rows_give_a_promise(self, reviewed):
         assert reviewed.done.warning == ""
         assert reviewed.done.calibrated_on == 60
-        given = complete_labels(None, reviewed.observed, held_out=reviewed.held_out, cardinality=2.4, random_state=0)
-        assert given.warning == ""
-        assert given.calibrated_on == 0
+        assert reviewed.done.summary["promised"].any()
+        with pytest.warns(UserWarning, match="checked on 0 reviewed rows"):
+            given = complete_labels(
+                None, reviewed.observed, held_out=reviewed.held_out, cardinality=2.4, random_state=0
+            )
+        assert not given.summary["promised"].any()
         np.testing.assert_allclose(np.nansum(given.prior), 2.4, rtol=1e-6)
 
     def test_only_random_rows_calibrate(self, reviewed):
@@ -317,7 +320,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "sentence"),
         [
-            (["--label", "tag", "--min-precision", "1.5"], "--min-precision must lie"),
+            (["--label", "tag", "--min-precision", "1.5"], "--min-precision"),
             (["--label", "tag", "--out", "items.csv"], "must be a folder"),
             (["--label", "tga"], "did you mean|no column"),
             (["--label", "tag", "--labels", "answers.csv"], "every item of the labels must be one of the rows"),

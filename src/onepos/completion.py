@@ -45,17 +45,16 @@ Flags = npt.NDArray[np.bool_]
 # Of the items of a review, the share that is drawn at random.
 _RANDOM_SHARE = 0.2
 # Standard deviations by which the probabilities are lowered that the thresholds are chosen by; the second number is for
-# data of which the scale is not settled.
+# data that leave open how many labels a row has.
 _CAUTION, _MORE_CAUTION = 0.25, 0.5
 # Standard deviations of the priors and of the calibration that an interval of the precision reaches, chosen by how many
 # intervals held the true precision in development draws; and the chance to lie below or above beyond that.
 _ENDS, _TAIL = 1.1, 0.05
-# The scale is settled where the ends of the interval of the cardinality differ by no more than this factor, or by so
-# many reviewed rows.
-_SETTLED, _ENOUGH_REVIEWED = 2.0, 20
-# The precision of a label is promised where the scale is settled and the lower end of its interval is at least this
-# share of the wanted precision.
-_LEAST_SHARE = 2 / 3
+# A precision is promised where so many reviewed rows calibrate and the lower end of its interval is at least this share
+# of the wanted one.
+_ENOUGH_REVIEWED, _LEAST_SHARE = 20, 2 / 3
+# The number of labels per row is open where the ends of its interval differ by more than this factor.
+_OPEN = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +74,8 @@ class Completion:
         min_precision: The wanted precision of the added labels.
         summary: A line per label: observed (rows), prior with its interval, added (rows), the share of the added
             labels expected to be right with its 90 % interval, the share of the hidden labels expected to be found,
-            and whether the precision is promised: it is where the scale of the priors is settled and the interval
-            does not begin below two thirds of `min_precision`.
+            and whether the precision is promised: it is with at least 20 reviewed rows, if the interval does not begin
+            below two thirds of `min_precision`.
         calibrated_on: Number of reviewed rows by which the probabilities were calibrated.
         warning: Why the precision is not promised, and what can be done; empty where it is.
         held_out: Probability that each label is the observed one of the row, by models that did not see it, (n, c).
@@ -305,12 +304,12 @@ def _complete(
 ) -> Completion:
     raw = presence(held_out, known, estimate)
     calibration = calibrate(raw, known, sample)
-    warning = _judge_scale(estimate, calibration)
+    warning = _judge_basis(estimate, calibration)
     if warning:
         warnings.warn(warning, UserWarning, stacklevel=3)
     unknown = known.unknown
     probability = calibration.apply(raw)
-    caution = _MORE_CAUTION if warning else _CAUTION
+    caution = _MORE_CAUTION if warning and _is_open(estimate) else _CAUTION
     cautious = calibration.apply(presence(held_out, known, estimate, caution), caution)
     thresholds, added = _decide(probability, cautious, unknown, min_precision)
     sure = np.where(unknown, probability, known.positive).astype(np.float32)
@@ -344,15 +343,26 @@ def _complete(
     )
 
 
-def _judge_scale(estimate: PriorEstimate, calibration: Calibration) -> str:
-    """Why the precision is not promised; empty where it is."""
+def _is_open(estimate: PriorEstimate) -> bool:
+    """Whether one label per row leaves open how many labels a row has."""
     low, high = estimate.cardinality_interval
-    if high <= _SETTLED * low or calibration.n_rows >= _ENOUGH_REVIEWED:
+    return high > _OPEN * low
+
+
+def _judge_basis(estimate: PriorEstimate, calibration: Calibration) -> str:
+    """Why the precision is not promised; empty where it is."""
+    if calibration.n_rows >= _ENOUGH_REVIEWED:
         return ""
+    low, high = estimate.cardinality_interval
+    if _is_open(estimate):
+        return (
+            "the precision of the added labels is not promised: the mean number of labels per row may lie anywhere "
+            f"from {low:.2g} to {high:.2g}, and all probabilities scale with it. Review about 50 rows drawn at random; "
+            "the mean alone, if it is known, helps too: pass it as cardinality."
+        )
     return (
-        f"the precision of the added labels is not promised: the mean number of labels per row may lie anywhere from "
-        f"{low:.2g} to {high:.2g}, and all probabilities scale with it. Review about 50 rows drawn at random, or pass "
-        "the mean as cardinality if it is known."
+        f"the precision of the added labels is not promised: it was checked on {calibration.n_rows} reviewed rows, and "
+        f"at least {_ENOUGH_REVIEWED} are needed. Review about 50 rows drawn at random."
     )
 
 

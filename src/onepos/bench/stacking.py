@@ -101,7 +101,8 @@ def can_stack(task: Task) -> bool:
     plain_data = isinstance(task.samples, DenseRows | SparseRows) and method.views == 1 and not method.maps
     plain_data = plain_data and task.known_negative is None
     plain_plan = task.plan.precision == "32" and task.plan.frozen_epochs == 0 and not task.plan.compile
-    plain_steps = not (method.mixes_rows or method.drops_features) and type(method).lr_at is Method.lr_at
+    as_they_are = not (method.mixes_rows or method.drops_inputs or method.drops_features)
+    plain_steps = as_they_are and type(method).lr_at is Method.lr_at
     plain = plain_data and plain_plan and plain_network and plain_steps
     return method.stacking.possible and plain and each_once and all_learn
 

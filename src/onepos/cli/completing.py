@@ -37,7 +37,7 @@ def complete(
         Path, Option(help="The folder for the tables completed, labels, summary and, with --review, review.")
     ] = Path("completed"),
     min_precision: Annotated[
-        float, Option(help="Of the labels that are added, this share is to be right, label by label.")
+        float, Option(min=0.01, max=1, help="Of the labels that are added, this share is to be right, label by label.")
     ] = 0.9,
     review: Annotated[int | None, Option(min=1, metavar="N", help="Also list the N items most worth a look.")] = None,
     sample: Annotated[
@@ -61,7 +61,6 @@ def complete(
     """
     check_model_folder(out)
     _check_format(table_format)
-    _check_precision(min_precision)
     rows, observed, answers, ids = _read(data, row_options, draw_options, seed, positives or "single")
 
     from onepos.completion import complete_labels
@@ -100,21 +99,17 @@ def _check_format(table_format: Format) -> None:
             raise ImportError("--format parquet needs pyarrow. Run: pip install 'onepos[parquet]'") from None
 
 
-def _check_precision(min_precision: float) -> None:
-    if not 0 < min_precision <= 1:
-        raise ValueError(f"--min-precision must lie above 0 and at most at 1; got {min_precision}. Pass 0.9, say.")
-
-
 def _read(
     data: str, row_options: options.RowOptions, draw_options: options.DrawOptions, seed: int, positives: str
 ) -> tuple[LabelledRows, Any, Labels | None, list[Any]]:
     """The rows, their observed labels, the answers of a long table, and the ids of the rows."""
     from onepos.datasets.table import TABLE_SUFFIXES, open_table
+    from onepos.labels import Labels
 
     name, id_column, answers = data, row_options.id_column, None
     is_table = name.lower().endswith(TABLE_SUFFIXES) and not Path(name).is_dir()
-    table = open_table(name, text=[id_column]) if is_table else None
-    if id_column is not None and table is None and row_options.labels is None:
+    table = open_table(name, text=[id_column]) if is_table and (id_column or row_options.labels) else None
+    if id_column is not None and not is_table and row_options.labels is None:
         raise ValueError(f"--id names a column of a table ({', '.join(TABLE_SUFFIXES)}); {name} is none. Leave it out.")
     long = None if row_options.labels is None else _open_long(row_options.labels)
     if long is None:
@@ -127,7 +122,7 @@ def _read(
         rows = read_rows(data, own)
     ids = _ids(rows, table, id_column)
     if long is not None:
-        answers = _read_answers(long, ids)
+        answers = Labels.from_long(long, ids)
     return rows, observe(rows, draw_options, seed, positives), answers, ids
 
 
@@ -144,8 +139,10 @@ def _without_own_labels(
     table: Any, row_options: options.RowOptions, long: Any
 ) -> tuple[LabelledRows, Any, Labels, list[Any]]:
     """A table that holds no labels: all of them are in the long one."""
+    from onepos.labels import Labels
+
     ids = list(range(len(table.frame))) if row_options.id_column is None else table.to_texts(row_options.id_column)
-    answers = _read_answers(long, ids)
+    answers = Labels.from_long(long, ids)
     names = tuple(str(name) for name in answers.classes)
     rows = table.with_labels(table.without(dropped_columns(row_options)), answers.observed, names, None, None)
     return rows, answers.observed, answers, ids
@@ -157,12 +154,6 @@ def _ids(rows: LabelledRows, table: Any, id_column: str | None) -> list[Any]:
     if id_column is None or table is None or len(table.frame) != rows.n_samples:
         return list(range(rows.n_samples))
     return list(table.to_texts(id_column))
-
-
-def _read_answers(long: Any, ids: list[Any]) -> Labels:
-    from onepos.labels import Labels
-
-    return Labels.from_long(long, ids)
 
 
 def _read_sample(path: Path) -> list[str]:

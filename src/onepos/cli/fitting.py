@@ -62,7 +62,7 @@ def train_model(
             validation=None if held_out is None else (as_inputs(held_out, features), spread_labels(held_out, names)),
             checkpoint=checkpoint,
             time_limit=time_limit,
-            on_epoch=lambda epoch, _: advance("training, epoch", epoch, int(model.epochs)),
+            on_epoch=lambda epoch, _: advance("training, epoch", epoch, model.n_epochs_),
             on_progress=lambda what, done, n: advance(what, done - 1, n),
             **image_progress(model, advance),
         )

@@ -33,7 +33,9 @@ DataArgument = Annotated[
 ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="A folder written by `onepos fit`.")]
 DataRoot = Annotated[Path | None, Option(help="Folder of the data sets [default: $ONEPOS_DATA or ~/.cache/onepos].")]
 Method = Annotated[str, Option(help="The training method; `onepos list methods` shows all.")]
-Epochs = Annotated[int | None, Option(min=1, help="Passes over the training rows [default: 20].")]
+Epochs = Annotated[
+    int | None, Option(min=1, help="Passes over the training rows [default: 20; of crisp-plus, on few rows, up to 40].")
+]
 Positives = Annotated[
     str | None,
     Option(

@@ -271,6 +271,8 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         stacking: What a stack of runs must know; see `StackRules`.
         mixes_rows: Whether the loop trains on random mixtures of two rows of a batch; `loss` then mixes its targets
             likewise, by `batch.mix`. May be set in `setup`.
+        drops_inputs: Share of the numbers of a row that the loop sets to zero at random, which is their mean where
+            rows are scaled. May be set in `setup`.
         drops_features: Share of the features that the loop sets to zero at random before `loss`. May be set in `setup`.
         uses_negatives: Whether the method does something with known negatives; `fit` warns where it does not.
         stops_early: Whether an early end of the training helps, so that `fit` should look for the best epoch.
@@ -284,6 +286,7 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     privileged: frozenset[str] = frozenset()
     stacking: StackRules = StackRules()
     mixes_rows: bool = False
+    drops_inputs: float = 0.0
     drops_features: float = 0.0
     uses_negatives: bool = False
     stops_early: bool = True

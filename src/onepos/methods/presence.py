@@ -29,10 +29,9 @@ from onepos.priors import FloatArray, PriorEstimate
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
-Levels = tuple[float, ...]
 
 # Standard deviations of the logarithm of a prior at which probabilities are computed and averaged.
-_LEVELS: Levels = (-1.6, -0.9, -0.4, 0.0, 0.4, 0.9, 1.6)
+_LEVELS = (-1.6, -0.9, -0.4, 0.0, 0.4, 0.9, 1.6)
 # Rows from which the shifts are fitted, at most.
 _SHIFT_ROWS = 20_000
 # Of the prior of a calibration: standard deviations of a and b.
@@ -92,8 +91,8 @@ class Calibration:
         return np.asarray(np.sqrt(np.maximum(aa + 2 * ab * z + bb * z * z, 0.0)))
 
 
-NONE = Calibration(np.array([0.0, 1.0]), np.zeros(1), np.zeros((2, 2)), 0)
-"""No reviewed rows, no calibration."""
+NONE = Calibration(np.array([0.0, 1.0]), np.zeros(1), np.array([[0.25, 0.0], [0.0, 0.0]]), 0)
+"""No reviewed rows, no calibration; a logit may be wrong by about as much as on development sets."""
 
 
 def logit(probability: Any) -> FloatArray:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+USUAL_EPOCHS = 20
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -28,7 +30,7 @@ class Plan:
             at the start.
     """
 
-    epochs: int = 20
+    epochs: int = USUAL_EPOCHS
     batch_size: int = 32
     lr: float = 1e-3
     weight_decay: float = 0.0

@@ -15,11 +15,14 @@ from torch import Tensor, nn
 
 from onepos.methods.base import Batch, Memory, Method, Mixing, Shared
 from onepos.training.backbones import make_backbone, n_outputs
-from onepos.training.plan import Plan
+from onepos.training.plan import USUAL_EPOCHS, Plan
 from onepos.training.runtime import NETWORK_STREAM, count_weights, seeded
 from onepos.training.samples import Samples
 
 Indicator = npt.NDArray[np.uint8]
+
+# Steps after which more epochs than usual are not needed.
+_ENOUGH_STEPS = 5_000
 
 
 class Validation(NamedTuple):
@@ -81,6 +84,8 @@ class Learner(nn.Module):
         mixing = Mixing.draw(len(index), index.device) if self.method.mixes_rows else None
         if mixing is not None:
             views = tuple(mixing.apply(view) for view in views)
+        if self.method.drops_inputs:
+            views = tuple(F.dropout(view, self.method.drops_inputs) for view in views)
         features = [F.dropout(self.embed(view), self.method.drops_features) for view in views]
         result = self.method.loss(features, Batch(views, observed, index, mixing, known_negative))
         return result if isinstance(result, tuple) else (result, {})
@@ -173,6 +178,17 @@ def make_task(
     width = n_outputs(backbone, probe, maps=method.maps)
     learner = Learner(backbone, method)
     return Task(learner, data.samples, labels, width, plan, data.validation, data.shared, known_negative, data.groups)
+
+
+def usual_epochs(task: Task) -> int:
+    """Passes over the rows where no number is asked for: of few rows of numbers more, until enough steps are made.
+
+    Only for a method that does not overfit when it is trained for longer.
+    """
+    if task.learner.method.stops_early or "views" in task.samples.offers:
+        return USUAL_EPOCHS
+    n_steps = -(-len(task.observed) // task.plan.batch_size)
+    return min(2 * USUAL_EPOCHS, max(USUAL_EPOCHS, -(-_ENOUGH_STEPS // n_steps)))
 
 
 def needs(method: Method) -> frozenset[str]:

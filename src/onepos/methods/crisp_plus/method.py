@@ -50,6 +50,9 @@ _SHIFT_ROWS = 4096
 # Of the features, where a hidden layer made them.
 _DROPOUT = 0.25
 
+# Of the numbers of a row; each of them counts where labels are linear in them, and none is dropped.
+_INPUT_DROPOUT = 0.1
+
 
 class CRISPPlus(Method):
     """Learns from observed labels and held-out predictions of them; class priors set the scale. The default.
@@ -118,6 +121,7 @@ class CRISPPlus(Method):
         self.mixes_rows = bool(self.mix) and train.is_tabular
         has_layers = next(train.backbone.parameters(), None) is not None
         self.drops_features = _DROPOUT if train.is_tabular and has_layers else 0.0
+        self.drops_inputs = _INPUT_DROPOUT if self.drops_features and not _is_linear(fit.weight) else 0.0
         frequency = (observed.sum(0) + 0.5) / (observed.sum() + 0.5 * train.n_labels)
         self.head.start_at(frequency.log(), 0.0)
 
@@ -178,6 +182,11 @@ class CRISPPlus(Method):
                 "cardinality, the mean number of labels per row, must be a number of at least 1; got "
                 f"{self.cardinality!r}. Leave it out to have it estimated."
             )
+
+
+def _is_linear(weight: dict[str, float]) -> bool:
+    """Whether linear models predict held-out rows better than networks with a hidden layer."""
+    return weight.get("linear", 0.0) >= weight.get("layered", 0.0)
 
 
 def _share_of_chance(observed: Tensor, predicted: Tensor, estimate: PriorEstimate) -> float:
