@@ -232,7 +232,7 @@ def test_the_openapi_file_names_every_route(client):
 def test_export_in_both_forms(client):
     client.post("/api/answers", json=answer())
     text = client.get("/api/export").text
-    assert text.splitlines()[0] == "item,label,value,source,time,reviewer,chosen"
+    assert text.splitlines()[0] == "item,label,value,source,time,reviewer,reason"
     assert client.get("/api/export?format=json").json()[0]["reviewer"] == "Ada"
     check_refused(client.get("/api/export?format=xml"), 422)
     imported = client.post("/api/import", content=text, headers={"content-type": "text/csv"}).json()

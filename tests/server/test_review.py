@@ -240,7 +240,7 @@ def test_calibration_counts_fully_reviewed_random_items_alone(review):
     n_random = 0
     for k in range(30):
         item = review.next("session-1", "Ada")["item"]
-        is_random = item["chosen"] == "random"
+        is_random = item["reason"] == "random"
         n_random += is_random
         give(review, f"action-{k}", item["id"], outcome="done", others=is_random and n_random % 2 == 0)
     calibration = review.overview()["calibration"]
@@ -263,3 +263,13 @@ def test_a_file_that_can_not_be_written_leaves_no_trace_in_memory(review, monkey
     monkeypatch.undo()
     assert review.queue.handed == 1
     assert review.next("session-1", "Ada")["item"]["id"] == item["id"]
+
+
+def test_the_export_names_the_random_sample(review):
+    for k in range(12):
+        item = review.next("session-1", "Ada")["item"]
+        give(review, f"action-{k}", item["id"], outcome="done", others=True)
+    drawn = {review.items.ids[row] for row in review.queue.sample()}
+    lines = review.export()
+    assert {line["item"] for line in lines if line["reason"] == "random"} == drawn
+    assert {line["reason"] for line in lines} == {"random", "doubtful"}

@@ -56,7 +56,7 @@ def serve(
     """Serve a page on which people review the doubtful items of a data set."""
     _check_web()
     check_folder(answers)
-    out = improved or model.with_name(f"{model.name}-improved")
+    out = improved or model.with_name(f"{model.name.removesuffix('-improved')}-improved")
     check_model_folder(out)
     token = _read_token(host, token_file)
     rows = read_rows(data, row_options, *_columns_of(model))

@@ -192,7 +192,7 @@ def compare(before: Judgement, after: Judgement, labels: list[str]) -> dict[str,
             "added": [before.n_added, after.n_added],
             "expected_precision": [before.expected_precision, after.expected_precision],
             "labels_per_row": [float(np.nansum(before.prior)), float(np.nansum(after.prior))],
-            "expected_errors": [float(before.worth.sum()), float(after.worth.sum())],
+            "calibrated_on": [before.calibrated_on, after.calibrated_on],
         }
     )
     return result

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 VALUES = ("yes", "no", "unsure", "skip")
-COLUMNS = ("item", "label", "value", "source", "time", "reviewer", "chosen")
+COLUMNS = ("item", "label", "value", "source", "time", "reviewer", "reason")
 
 
 class Missing(LookupError):
@@ -195,7 +195,7 @@ class Review:
         return {
             "row": row,
             "id": item,
-            "chosen": "random" if is_random else "doubtful",
+            "reason": "random" if is_random else "doubtful",
             "done": row in self.queue.done,
             "shown": self.items.show(row),
             "observed": observed,
@@ -254,8 +254,8 @@ class Review:
             is_open = not judgement.known[row, column]  # of what is known there is nothing to calibrate
             probability = float(judgement.probability[row, column]) if is_open else None
             stored.append((label, value, probability, int(judgement.added[row, column]) if is_open else None))
-        chosen = "random" if self.queue.is_random(row) else "doubtful"
-        return Action(given.id, given.item, given.reviewer, given.session, tuple(stored), given.outcome, chosen)
+        reason = "random" if self.queue.is_random(row) else "doubtful"
+        return Action(given.id, given.item, given.reviewer, given.session, tuple(stored), given.outcome, reason)
 
     def _apply(self, connection: sqlite3.Connection, row: int, given: Given) -> None:
         """What an action that was stored means for the queue and the counts."""
@@ -394,10 +394,15 @@ class Review:
     # Export and import
 
     def export(self) -> list[dict[str, str]]:
-        """The answers that hold as a long table; entries that were skipped are not answers."""
+        """The answers that hold as a long table; entries that were skipped are not answers.
+
+        The reason is "random" for all items of the random sample, also for those that were reviewed before their turn.
+        """
         with self.store.read() as connection:
-            found = all_answers(connection)
-        return [{name: str(getattr(answer, name)) for name in COLUMNS} for answer in found if answer.value != "skip"]
+            found = [answer for answer in all_answers(connection) if answer.value != "skip"]
+        drawn = {self.items.ids[row] for row in self.queue.sample()}
+        named = [answer._replace(reason="random") if answer.item in drawn else answer for answer in found]
+        return [{name: str(getattr(answer, name)) for name in COLUMNS} for answer in named]
 
     def read_back(self, content: bytes, is_json: bool) -> dict[str, Any]:
         """Store the answers of a long table; those that are there already are left out."""

@@ -32,7 +32,7 @@ CREATE TABLE IF NOT EXISTS actions (
     session TEXT NOT NULL,
     time TEXT NOT NULL,
     source TEXT NOT NULL,
-    chosen TEXT NOT NULL,
+    reason TEXT NOT NULL,
     outcome TEXT NOT NULL,
     undone TEXT
 );
@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS improvements (number INTEGER PRIMARY KEY, time TEXT N
 """
 # The answers that hold, oldest first: of an item and a label the last one counts.
 _CURRENT = """
-SELECT actions.item, answers.label, answers.value, actions.source, actions.time, actions.reviewer, actions.chosen,
+SELECT actions.item, answers.label, answers.value, actions.source, actions.time, actions.reviewer, actions.reason,
        answers.probability, answers.suggested
 FROM actions JOIN answers ON answers.action = actions.number
 WHERE actions.undone IS NULL {more} ORDER BY actions.time, actions.number
@@ -72,7 +72,7 @@ class Answer(NamedTuple):
     source: str
     time: str
     reviewer: str
-    chosen: str
+    reason: str
     probability: float | None
     suggested: int | None
 
@@ -88,7 +88,7 @@ class Action:
         session: The browser tab.
         answers: Label, value ("yes", "no", "unsure", "skip"), probability and whether the label was suggested.
         outcome: "open", "done" (the item is finished) or "skipped".
-        chosen: Why the item was shown: "doubtful", "random", "opened" or "import".
+        reason: Why the item was shown: "doubtful", "random" or "import".
         source: "review", or what an imported file names.
         time: Of an imported answer; by default now.
     """
@@ -99,7 +99,7 @@ class Action:
     session: str
     answers: tuple[tuple[str, str, float | None, int | None], ...]
     outcome: str = "open"
-    chosen: str = "doubtful"
+    reason: str = "doubtful"
     source: str = "review"
     time: str = ""
 
@@ -238,7 +238,7 @@ def add_action(connection: sqlite3.Connection, action: Action, time: str) -> boo
             raise ValueError(f"an id names one answer; {action.id!r} was used for another item. Make a new id.")
         return False
     number = connection.execute(
-        "INSERT INTO actions (id, item, reviewer, session, time, source, chosen, outcome) "
+        "INSERT INTO actions (id, item, reviewer, session, time, source, reason, outcome) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             action.id,
@@ -247,7 +247,7 @@ def add_action(connection: sqlite3.Connection, action: Action, time: str) -> boo
             action.session,
             action.time or time,
             action.source,
-            action.chosen,
+            action.reason,
             action.outcome,
         ),
     ).lastrowid

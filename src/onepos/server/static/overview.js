@@ -97,7 +97,7 @@ export class Overview {
         change("labels that can be added", result.added, number),
         change("expected precision", result.expected_precision, (value) => percent(value, 1)),
         change("labels per item", result.labels_per_row, (value) => value?.toFixed(2) ?? "–"),
-        change("expected errors left", result.expected_errors, number),
+        change("random items it rests on", result.calibrated_on, number),
       ),
       el(
         "div",
@@ -168,13 +168,13 @@ export class Overview {
         el("td", {}, percent(line.expected_recall)),
       ),
     );
-    const heads = ["label", `0 to ${percent(scale)}`, "written down", "estimated share", "added", "precision", "recall"];
+    const heads = ["label", `0 to ${percent(scale)}`, "known", "estimated share", "added", "precision", "recall"];
     return el(
       "section",
       { class: "card", "aria-labelledby": "labels-title" },
       el("h2", { id: "labels-title" }, "Labels"),
       el("p", { class: "muted" }, `How common each label is, by estimate and with its interval; and the labels that can be added when at least ${percent(data.min_precision)} of them are to be right.`),
-      el("p", { class: "legend small muted", "aria-hidden": "true" }, el("span", { class: "key-observed" }), "written down", el("span", { class: "key-prior" }), "estimated, with interval"),
+      el("p", { class: "legend small muted", "aria-hidden": "true" }, el("span", { class: "key-observed" }), "known", el("span", { class: "key-prior" }), "estimated, with interval"),
       el(
         "div",
         { class: `scroll${rows.length > 40 ? " tall" : ""}`, tabindex: "0", role: "region", "aria-label": "Table of the labels" },
@@ -190,7 +190,7 @@ export class Overview {
           el(
             "p",
             {},
-            `Measured on ${plural(items, "random item")} with ${plural(entries, "answer")}. `,
+            `Measured on ${plural(items, "random item")} with ${plural(entries, "answer")}, each with the probability that it had when it was given. `,
             suggested ? `Of ${plural(suggested.n, "suggested label")} ${number(suggested.yes)} were right: ${percent(suggested.share)} (${percent(suggested.low)} to ${percent(suggested.high)}).` : "",
           ),
           el("div", { class: "calibration" }, drawCalibration(bins), makeBins(bins)),
@@ -217,7 +217,7 @@ export class Overview {
       "section",
       { class: "card", "aria-labelledby": "files-title" },
       el("h2", { id: "files-title" }, "Answers as a file"),
-      el("p", { class: "muted" }, "A long table with item, label, value, source and time, which “onepos complete --labels” reads."),
+      el("p", { class: "muted" }, "A long table with item, label, value, source and time, which “onepos complete --labels answers.csv --sample answers.csv” reads."),
       el(
         "div",
         { class: "row" },
@@ -247,7 +247,7 @@ export class Overview {
 
 function drawInterval(line, n, scale) {
   const x = (share) => 2 + (156 * Math.min(share, scale)) / scale;
-  const picture = svg("svg", { viewBox: "0 0 160 20", preserveAspectRatio: "xMinYMid", class: "interval", role: "img", "aria-label": `${percent(line.prior, 1)}, from ${percent(line.prior_low, 1)} to ${percent(line.prior_high, 1)}; written down ${percent(line.observed / n, 1)}` });
+  const picture = svg("svg", { viewBox: "0 0 160 20", preserveAspectRatio: "xMinYMid", class: "interval", role: "img", "aria-label": `${percent(line.prior, 1)}, from ${percent(line.prior_low, 1)} to ${percent(line.prior_high, 1)}; known ${percent(line.observed / n, 1)}` });
   picture.append(svg("line", { x1: 2, x2: 158, y1: 10, y2: 10, class: "axis" }));
   picture.append(svg("rect", { x: 2, y: 7, height: 6, rx: 3, width: Math.max(1, x(line.observed / n) - 2), class: "observed" }));
   if (line.prior !== null && line.prior !== undefined) {

@@ -206,7 +206,7 @@ export class Review {
   }
 
   makePanel(item) {
-    const isRandom = item.chosen === "random";
+    const isRandom = item.reason === "random";
     const labels = this.app.state.labels;
     const why = isRandom
       ? "Drawn at random, to measure quality. Answer all its labels, then press A."
@@ -344,7 +344,7 @@ export class Review {
     }
     this.root.classList.toggle("blind", this.isHidden);
     this.scores.replaceChildren(this.isHidden ? "Show scores " : "Hide scores ", el("kbd", { "aria-hidden": "true" }, "H"));
-    const isRandom = this.item.chosen === "random";
+    const isRandom = this.item.reason === "random";
     const isAnswered = this.item.doubtful.every((column) => this.item.answers[column]);
     const actions = this.root.querySelector(".actions");
     actions.querySelector(".next").classList.toggle("ready", isAnswered && !isRandom);
