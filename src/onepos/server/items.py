@@ -143,7 +143,7 @@ class ImageItems:
 
 def open_image(source: Path | io.BytesIO) -> Image.Image:
     """An image, upright; a ValueError of one sentence where it can not be read or is too large."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         image = Image.open(source)
@@ -151,9 +151,11 @@ def open_image(source: Path | io.BytesIO) -> Image.Image:
             raise ValueError(f"it has {image.size[0]} × {image.size[1]} pixels")
         return ImageOps.exif_transpose(image)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        is_other = isinstance(error, UnidentifiedImageError)
+        reason = "it is no image" if is_other else " ".join(str(error).split())[:120]
         raise ValueError(
             f"an image must be a file such as JPEG or PNG of at most {_MOST_MEGAPIXELS // 10**6} megapixels; this one "
-            f"can not be read ({' '.join(str(error).split())[:120]}). Use another file."
+            f"can not be read ({reason}). Use another file."
         ) from None
 
 

@@ -167,6 +167,8 @@ class Completing:
 
         model = SinglePositiveClassifier.load(self.model)
         model.set_params(positives="any", random_state=self.seed)
+        if model.kind == "images":
+            model.set_params(workers=0)  # a process that ends with the server may not start others
         y = pd.DataFrame(labels.to_array(), columns=labels.classes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
