@@ -841,6 +841,7 @@ class TestList:
         methods = json.loads(run("list", "methods", "--json")[1])
         assert [row["name"] for row in methods] == list(METHODS)
         assert next(row for row in methods if row["name"] == "crisp-val")["needs"] == "validation labels"
+        assert {row["name"]: row["known no"] for row in methods}.items() >= {"crisp": "–", "crisp-plus": "used"}.items()
         assert [row["name"] for row in json.loads(run("list", "metrics", "--json")[1])] == list(METRICS)
         assert "crisp-3ep" in run("list", "methods")[1]
 

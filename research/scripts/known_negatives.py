@@ -1,6 +1,7 @@
 """What fully reviewed rows are worth: quality against their number, with and without their known negatives.
 
-    python research/scripts/known_negatives.py STORE [--seeds 31,32,33] [--data yeast,scene] [--out FILE] [--figure FILE]
+    python research/scripts/known_negatives.py STORE [--seeds 31,32,33] [--data yeast,scene] [--out FILE]
+                                               [--figure FILE]
 
 Each row of the training part shows one of its labels, drawn uniformly; of some rows, chosen at random, a person told
 every label. `with` takes these rows as yes and no; `without` takes their positives and leaves all else unknown, which
@@ -93,9 +94,10 @@ def page(lines: list[dict[str, Any]], command: str) -> str:
     parts = [
         "# What fully reviewed rows are worth",
         "",
-        "Every training row shows one of its labels; of some rows, chosen at random, all labels are known. *Yes and no* "
-        "uses these rows as they are, *yes only* leaves what is absent from them unknown. The floor assumes negatives "
-        "and decides at one half; the top knows all labels of all rows. Defaults for all else; mean over the draws. "
+        "Every training row shows one of its labels; of some rows, chosen at random, all labels are known. *Yes and "
+        "no* uses these rows as they are, *yes only* leaves what is absent from them unknown. The floor assumes "
+        "negatives and decides at one half; the top knows all labels of all rows. Defaults for all else; mean over the "
+        "draws. "
         f"Made by `{command}`.",
     ]
     for metric, title in METRICS.items():

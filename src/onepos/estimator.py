@@ -64,8 +64,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         scale: "clipped" (zero mean and unit variance on the training rows, cut at ±5), "standard" (without the cut)
             or "none". A raw table is scaled by its encoder, whatever this says.
         bias_init: "frequency" or "zero", see `Plan`.
-        epochs: Passes over the training rows, at most. None is 20; for CRISP+ on fewer than 8 000 rows of numbers it is
-            more, up to 40.
+        epochs: Passes over the training rows, at most. "auto" is 20; for CRISP+ on fewer than 8 000 rows of numbers it
+            is more, up to 40.
         early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it trains on
             four fifths of the rows, finds the best epoch by the others, and then trains on all rows for as long.
             Methods that do not overfit skip this.
@@ -123,7 +123,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         hidden: Sequence[int] = (512,),
         scale: str = "clipped",
         bias_init: str = "frequency",
-        epochs: int | None = None,
+        epochs: int | str = "auto",
         early_stopping: bool = True,
         batch_size: int = 32,
         lr: float = 1e-3,
@@ -205,7 +205,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         watch = make_watch(*pace)
         method: Method = make_method(self.method) if isinstance(self.method, str) else clone(self.method)
         task = self._make_task(X, y, validation, method, self._plan(), **options)
-        if self.epochs is None:
+        if self.epochs == "auto":
             task = replace(task, plan=replace(task.plan, epochs=usual_epochs(task)))
         self.n_epochs_ = task.plan.epochs
         warn_unused(task)
@@ -368,7 +368,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         choices = {"scale": SCALES, "positives": ("single", "any"), "bias_init": ("frequency", "zero")}
         for name, allowed in choices.items():
             check_choice(name, getattr(self, name), allowed)
-        if self.epochs is not None:
+        if self.epochs != "auto":
             check_whole("epochs", self.epochs, 1)
         check_whole("batch_size", self.batch_size, 1)
         read_rule(self.threshold)
@@ -391,7 +391,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         state = self.random_state
         is_seed = isinstance(state, int | np.integer)
         return Plan(
-            epochs=USUAL_EPOCHS if self.epochs is None else int(self.epochs),
+            epochs=USUAL_EPOCHS if self.epochs == "auto" else int(self.epochs),
             batch_size=int(self.batch_size),
             lr=float(self.lr),
             weight_decay=float(self.weight_decay),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.long_labels import read_long
+from onepos.long_labels import Answers, place_of, read_long
 from onepos.validation import (
     Indicator,
     check_cases,
@@ -26,6 +26,9 @@ from onepos.validation import (
     suggest,
     to_dense,
 )
+
+# What holds the labels of a row, where it may have several.
+_COLLECTIONS = list, tuple, set, frozenset, np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,8 +86,8 @@ class Labels:
                 list, sparse matrix or data frame, whose columns are the classes; the same with NaN, None or <NA>
                 somewhere, where 0 is a known negative and the missing entries are unknown; or `Labels`.
             n_rows: How many rows X has.
-            positives: "single" demands exactly one positive in each row without a known negative; "any" also takes
-                none (in a vector: None or NaN) or several.
+            positives: "single" demands exactly one positive in each row that is not reviewed, see `is_reviewed`; "any"
+                also takes none (in a vector: None or NaN) or several.
             classes: The labels of a model, in the order of its columns; by default those of y.
             unknown: With `classes`: what a label does that is none of them. "raise" an error, "warn" and leave it out,
                 or "skip", the same without the warning. In the last two a row of a vector may also hold None or NaN,
@@ -100,7 +103,15 @@ class Labels:
         return found
 
     @classmethod
-    def from_long(cls, table: Any, items: Any = None, *, classes: npt.NDArray[Any] | None = None) -> Labels:
+    def from_long(
+        cls,
+        table: Any,
+        items: Any = None,
+        *,
+        classes: npt.NDArray[Any] | None = None,
+        answers: Answers | None = None,
+        place: Callable[[int], str] = place_of,
+    ) -> Labels:
         """Read a table with a row per answer: columns item, label, value and, where there are, source and time.
 
         A value is yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure, ?); without the column all
@@ -112,17 +123,26 @@ class Labels:
             items: The ids of the rows, in their order; rows without an answer are unknown. By default the items of the
                 table, in the order in which they appear.
             classes: The labels of a model, in the order of its columns; by default those of the table.
+            answers: Further words for yes, no and unknown.
+            place: How messages name the line at a position of the table, such as its line in a file.
 
         Example:
             >>> answers = {"item": ["a", "a", "b"], "label": ["cat", "dog", "dog"], "value": ["yes", "no", "yes"]}
             >>> Labels.from_long(answers).to_array().tolist()
             [[1.0, 0.0], [nan, 1.0]]
         """
-        found = read_long(table, items)
+        found = read_long(table, items, answers or Answers(), place)
         shape = len(found.items), len(found.classes)
         parts = [_sparse(found.row[found.value == k], found.column[found.value == k], shape) for k in (1, 0)]
         labels = cls(parts[0], parts[1], found.classes, found.items)
         return labels if classes is None else labels._with_classes(np.asarray(classes), subset=True)
+
+    @classmethod
+    def from_arrays(cls, positive: Any, negative: Any, classes: Sequence[Any] | npt.NDArray[Any]) -> Labels:
+        """Labels of two indicators (n, c), of known positives and of known negatives; None for no known negative."""
+        marks = check_indicator(positive, "positive").view(np.bool_)
+        nos = np.zeros_like(marks) if negative is None else check_indicator(negative, "negative").view(np.bool_)
+        return cls(sp.csr_array(marks), sp.csr_array(nos), np.asarray(classes))
 
     @property
     def observed(self) -> Indicator:
@@ -136,8 +156,22 @@ class Labels:
 
     @property
     def is_reviewed(self) -> npt.NDArray[np.bool_]:
-        """Which rows have a known negative, (n,)."""
-        return np.diff(self.negative.indptr) > 0
+        """Which rows have a known negative or, where some row has one and labels are several, all labels, (n,)."""
+        with_negative = np.diff(self.negative.indptr) > 0
+        if len(self.classes) < 2 or not with_negative.any():
+            return with_negative
+        return np.asarray(with_negative | (np.diff(self.positive.indptr) == len(self.classes)))
+
+    @property
+    def is_complete(self) -> npt.NDArray[np.bool_]:
+        """Which rows are fully reviewed: rows of `is_reviewed` of which every label is known, (n,)."""
+        n_known = np.diff(self.positive.indptr) + np.diff(self.negative.indptr)
+        return np.asarray(self.is_reviewed & (n_known == len(self.classes)))
+
+    def take(self, rows: Any) -> Labels:
+        """The labels of some rows, by their numbers or a mask, in this order."""
+        items = None if self.items is None else self.items[rows]
+        return Labels(sp.csr_array(self.positive[rows]), sp.csr_array(self.negative[rows]), self.classes, items)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -192,7 +226,7 @@ def binarize(cells: Iterable[Any], separator: str | None = None) -> tuple[Indica
         The (n, c) indicator and the label names: numbers in their order, then text in alphabetical order.
     """
     rows = [_split_cell(cell, separator) for cell in cells]
-    names = sorted({name for row in rows for name in row}, key=_natural_order)
+    names = sorted({name for row in rows for name in row}, key=natural_order)
     if not names:
         raise ValueError("there must be at least one label; every label cell is empty. Check the label column.")
     check_cases(names, "the label column")
@@ -253,43 +287,37 @@ def _is_count(classes: npt.NDArray[Any]) -> bool:
 
 
 def _as_tags(y: Any) -> list[Any] | None:
-    """y as a list with a list of labels per row; None where it is of another form."""
-    if hasattr(y, "columns") or sp.issparse(y) or (isinstance(y, np.ndarray) and y.dtype != object):
+    """y as a list with the labels of each row; None where it is of another form."""
+    is_series = hasattr(y, "to_numpy") and hasattr(y, "dtype")
+    is_of_numbers = isinstance(y, np.ndarray) and y.dtype != object
+    if hasattr(y, "columns") or is_of_numbers or not (is_series or isinstance(y, list | tuple | np.ndarray)):
         return None
-    if not isinstance(y, list | tuple | np.ndarray) and not (hasattr(y, "to_numpy") and hasattr(y, "dtype")):
-        return None
+    rows = list(y)
+    holds_lists = any(isinstance(row, _COLLECTIONS) for row in rows)
     try:
         values = np.asarray(y)
     except ValueError:  # rows of different length
-        values = None
-    if values is None or (values.ndim == 1 and values.dtype == object):
-        rows = list(y)
-        if not any(isinstance(row, list | tuple | set | frozenset | np.ndarray) for row in rows):
-            return None
-        kinds = {kind for row in rows if isinstance(row, list | tuple) for kind in set(map(type, row))}
-        numbers = (
-            {tag for row in rows if isinstance(row, list | tuple | np.ndarray) for tag in row}
-            if kinds
-            <= {
-                int,
-                float,
-                bool,
-            }
-            else {None}
+        _refuse_uneven_indicator(rows)
+        return rows if holds_lists else None
+    if values.ndim == 1:
+        return rows if values.dtype == object and holds_lists else None
+    # Rows of equal length: names are labels; numbers are an indicator, and so are "0" and "1", which it refuses.
+    is_of_names = values.ndim == 2 and values.dtype.kind in "US" and not np.isin(values, ["0", "1", ""]).all()
+    return rows if is_of_names else None
+
+
+def _refuse_uneven_indicator(rows: list[Any]) -> None:
+    """Raise a ValueError where rows of different length hold nothing but 0 and 1."""
+    cells = [cell for row in rows if isinstance(row, list | tuple | np.ndarray) for cell in row]
+    if all(isinstance(cell, int | float | np.number | np.bool_) and cell in (0, 1) for cell in cells):
+        raise ValueError(
+            "y must be one label per row or rows of equal length with a 0 or 1 per label; its rows differ in "
+            "length. Give every row as many entries; labels called 0 and 1 can be given as sets."
         )
-        if values is None and numbers <= {0, 1}:
-            raise ValueError(
-                "y must be one label per row or rows of equal length with a 0 or 1 per label; its rows differ in "
-                "length. Give every row as many entries; labels called 0 and 1 can be given as sets."
-            )
-        return rows
-    # Rows of equal length: names are tags; numbers are an indicator, and so are "0" and "1", which it refuses.
-    is_names = values.ndim == 2 and values.dtype.kind in "US" and not np.isin(values, ["0", "1", ""]).all()
-    return list(y) if is_names else None
 
 
 def _read_tags(rows: list[Any], classes: npt.NDArray[Any] | None, unknown: str) -> Labels:
-    lists = [row if isinstance(row, list | tuple | set | frozenset | np.ndarray) else [row] for row in rows]
+    lists = [row if isinstance(row, _COLLECTIONS) else [row] for row in rows]
     tags = np.empty(sum(map(len, lists)), object)
     tags[:] = [tag for row in lists for tag in row]
     row_of = np.repeat(np.arange(len(lists)), [len(row) for row in lists])
@@ -424,7 +452,8 @@ def _split_cell(cell: Any, separator: str | None) -> list[str]:
     return [name for part in parts if (name := part.strip())]
 
 
-def _natural_order(name: str) -> tuple[bool, float, str]:
+def natural_order(name: str) -> tuple[bool, float, str]:
+    """A key that sorts numbers in their order and before text."""
     try:
         number = float(name)
     except ValueError:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from onepos.validation import check_cases, find_repeat, suggest
+from onepos.validation import check_cases, find_repeat, name_some
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +22,49 @@ NO = frozenset({"0", "0.0", "false", "no", "n"})
 UNKNOWN = frozenset({"", "nan", "none", "unknown", "unsure", "?", "<na>"})
 
 _COLUMNS = ("item", "label", "value", "source", "time")
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The words for yes, no and unknown; upper case and spaces around a word do not count.
+
+    Attributes:
+        yes, no, unknown: The words, in lower case.
+        tells_no: Whether words for no were given, so that in label columns each of them is a known no.
+    """
+
+    yes: frozenset[str] = YES
+    no: frozenset[str] = NO
+    unknown: frozenset[str] = UNKNOWN
+    tells_no: bool = False
+
+    @classmethod
+    def with_words(cls, yes: Iterable[Any] = (), no: Iterable[Any] = (), unknown: Iterable[Any] = ()) -> Answers:
+        """The usual words and some more, which mean what is given here even if they usually mean something else."""
+        given = [frozenset(map(_as_word, words)) for words in (yes, no, unknown)]
+        for first, second in combinations(given, 2):
+            if both := sorted(first & second):
+                raise ValueError(
+                    f"a word must mean one of yes, no and unknown; {both[0]!r} is given for two. Give it for one."
+                )
+        taken = frozenset().union(*given)
+        yes, no, unknown = ((usual - taken) | own for usual, own in zip((YES, NO, UNKNOWN), given, strict=True))
+        return cls(yes, no, unknown, tells_no=bool(given[1]))
+
+    def read(self, column: pd.Series[Any]) -> Codes:
+        """1 for yes, 0 for no, -1 for unknown, -2 for a word that is none of these, of each cell."""
+        import pandas as pd
+
+        place, cells = pd.factorize(column)
+        return np.array([*map(self._read_word, map(_as_word, cells)), -1], np.int64)[place]
+
+    def _read_word(self, word: str) -> int:
+        return 1 if word in self.yes else 0 if word in self.no else -1 if word in self.unknown else -2
+
+
+def _as_word(cell: Any) -> str:
+    is_whole = isinstance(cell, float | np.floating) and float(cell).is_integer()
+    return str(int(cell) if is_whole else cell).strip().lower()
 
 
 class LongLabels(NamedTuple):
@@ -39,18 +85,21 @@ class LongLabels(NamedTuple):
     value: Codes
 
 
-def read_long(table: Any, items: Any = None) -> LongLabels:
+def place_of(position: int) -> str:
+    """How a message names a line of a table that is in memory."""
+    return f"line {position} (counted from 0)"
+
+
+def read_long(table: Any, items: Any, answers: Answers, place: Callable[[int], str] = place_of) -> LongLabels:
     """Read the table; `Labels.from_long` has the rules."""
     frame = _as_frame(table)
-    value = _read_values(frame)
-    row, ids = _match_items(frame["item"], items)
+    value = _read_values(frame, answers, place)
+    row, ids = _match_items(frame["item"], items, place)
     column, classes = _find_labels(frame["label"])
     named = column >= 0
     if (value[~named] >= 0).any():
         line = int(np.flatnonzero(~named & (value >= 0))[0])
-        raise ValueError(
-            f"every answer must name its label; line {line} (counted from 0) has a value and no label. Fill it in."
-        )
+        raise ValueError(f"every answer must name its label; {place(line)} has a value and no label. Fill it in.")
     row, column, value = row[named], column[named], value[named]
     time = _read_times(frame, named)
     key = row * max(1, len(classes)) + column
@@ -80,41 +129,33 @@ def _as_frame(table: Any) -> pd.DataFrame:
     return frame
 
 
-def _read_values(frame: pd.DataFrame) -> Codes:
+def _read_values(frame: pd.DataFrame, answers: Answers, place: Callable[[int], str]) -> Codes:
     """1, 0 or -1 of each line."""
-    import pandas as pd
-
     if "value" not in frame.columns:
         return np.ones(len(frame), np.int64)
-    place, values = pd.factorize(frame["value"])
-    read = np.array([_read_value(value) for value in values] + [-1], np.int64)
-    wrong = np.flatnonzero(read[place] == -2)
+    codes = answers.read(frame["value"])
+    wrong = np.flatnonzero(codes == -2)
     if len(wrong):
         line = int(wrong[0])
         raise ValueError(
-            "value must be yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure); line "
-            f"{line} (counted from 0), item {str(frame['item'].iloc[line])!r}, holds "
-            f"{str(frame['value'].iloc[line])!r}. Write one of these."
+            "value must be yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure); "
+            f"{place(line)}, item {str(frame['item'].iloc[line])!r}, holds "
+            f"{str(frame['value'].iloc[line])!r}. Write one of these, or say what it means "
+            "with Answers (on the command line --yes, --no or --unknown)."
         )
-    return read[place]
+    return codes
 
 
-def _read_value(value: Any) -> int:
-    """1, 0, -1 for unknown, -2 for what can not be read."""
-    text = str(value).strip().lower()
-    return 1 if text in YES else 0 if text in NO else -1 if text in UNKNOWN else -2
-
-
-def _match_items(column: pd.Series[Any], items: Any) -> tuple[Codes, npt.NDArray[Any]]:
+def _match_items(column: pd.Series[Any], items: Any, place: Callable[[int], str]) -> tuple[Codes, npt.NDArray[Any]]:
     """The row of each line, and the ids of the rows."""
     import pandas as pd
 
     if column.isna().any():
         line = int(np.flatnonzero(column.isna())[0])
-        raise ValueError(f"every answer must name its item; line {line} (counted from 0) has none. Fill it in.")
+        raise ValueError(f"every answer must name its item; {place(line)} has none. Fill it in.")
     if items is None:
-        place, ids = pd.factorize(column)
-        return np.asarray(place, np.int64), np.asarray(ids)
+        codes, ids = pd.factorize(column)
+        return np.asarray(codes, np.int64), np.asarray(ids)
     given = pd.Series(np.asarray(items))
     both_numbers = all(pd.api.types.is_numeric_dtype(each) for each in (column, given))
     own, known = (column, given) if both_numbers else (column.astype(str), given.astype(str))
@@ -130,7 +171,7 @@ def _match_items(column: pd.Series[Any], items: Any) -> tuple[Codes, npt.NDArray
         first = str(lost.iloc[0])
         raise ValueError(
             f"every item of the labels must be one of the rows; {len(lost)} of {own.nunique()} are not, the first is "
-            f"{first!r}: {suggest(first, known)} Check that both name the rows by the same ids."
+            f"{first!r}, the rows are {name_some(known, 3)}. Check that both name the rows by the same ids."
         )
     return np.asarray(row, np.int64), np.asarray(given)
 

@@ -186,3 +186,20 @@ def test_sparse_indices_out_of_range_are_refused():
 def test_take_refuses_rows_that_are_not_there(small):
     with pytest.raises(ValueError, match="rows must lie between 0 and 5; entry 1 is 6"):
         small.take([0, 6])
+
+
+def test_known_negatives_and_groups_are_checked_and_follow_their_rows(small):
+    full = replace(small, known_negative=1 - small.Y, groups=np.array([2, 0, 0, 1, 1, 3]))
+    taken = full.take([5, 0])
+    np.testing.assert_array_equal(taken.known_negative, (1 - small.Y)[[5, 0]])
+    assert taken.groups.tolist() == [3, 2]
+    assert full.known.is_complete.all()
+    assert small.known.known_negative is None
+    for wrong, sentence in (
+        ({"known_negative": small.Y}, "an entry must be positive or negative, not both"),
+        ({"known_negative": small.Y[:3] * 0}, "positive and negative must have one shape"),
+        ({"known_negative": small.Y * 2}, "known_negative must hold only 0 and 1"),
+        ({"groups": np.arange(5)}, "groups must hold a number per row, 6 in all"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            replace(small, **wrong)

@@ -18,19 +18,35 @@ def _assert_equal(first, second):
     assert (first.splits is None) is (second.splits is None)
     for part, rows in (first.splits or {}).items():
         np.testing.assert_array_equal(rows, second.splits[part])
-    assert (first.observed is None) is (second.observed is None)
-    if first.observed is not None:
-        np.testing.assert_array_equal(first.observed, second.observed)
+    for field in ("observed", "known_negative", "groups"):
+        kept, read = getattr(first, field), getattr(second, field)
+        assert (kept is None) is (read is None), field
+        if kept is not None:
+            np.testing.assert_array_equal(kept, read)
 
 
 def test_round_trip(small, small_sparse, tmp_path):
     full = replace(small, observed=small.Y * [1, 0], image_shape=(3, 1), source="by hand")
     wide = replace(small, X=1.7e9 + np.arange(18.0).reshape(6, 3))
+    reviewed = replace(small, known_negative=(1 - small.Y) * [1, 0], groups=np.array([0, 0, 1, 2, 1, 2]))
     assert wide.X.dtype == np.float64
-    for data in (small, small_sparse, full, wide):
+    for data in (small, small_sparse, full, wide, reviewed):
         again = read_dataset(write_npz(data, tmp_path))
         _assert_equal(data, again)
         assert again.source == (data.source or f"{data.name}.npz")
+
+
+def test_labels_with_nan_and_groups_of_any_kind(tmp_path):
+    Y, groups = np.array([[1, 0], [np.nan, 1], [0, np.nan]]), np.array(["b", "a", "b"])
+    np.savez(tmp_path / "own.npz", X=np.ones((3, 2)), Y=Y, groups=groups)
+    read = read_dataset(tmp_path / "own.npz")
+    assert read.Y.tolist() == [[1, 0], [0, 1], [0, 0]]
+    assert read.known_negative.tolist() == [[0, 1], [0, 0], [1, 0]]
+    assert read.groups.tolist() == [0, 1, 0]
+    assert read.take([2, 0]).groups.tolist() == [0, 0]
+    np.savez(tmp_path / "own.npz", X=np.ones((3, 2)), Y=Y, groups=groups[:2])
+    with pytest.raises(ValueError, match=r"own\.npz: groups must hold one value per row of X, 3 in all"):
+        read_dataset(tmp_path / "own.npz")
 
 
 def test_layout_on_disk(small, small_sparse, tmp_path):

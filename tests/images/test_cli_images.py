@@ -78,7 +78,7 @@ def test_from_a_folder_of_photos_to_labels(onepos, fit, small, photos):
     assert code == 0, err
     assert "computing features, image: 36/36" in err
     assert "read photos/: 36 images, 3 labels, 1.00 observed labels per image" in out
-    assert [line.split()[:2] for line in out.splitlines()[3:6]] == [[label, "12"] for label in LABELS]
+    assert [line.split()[:2] for line in out.splitlines()[4:7]] == [[label, "12"] for label in LABELS]
     facts = json.loads((photos / "onepos-model" / "model.json").read_text())
     assert facts["parameters"]["network"] == "efficientnet-lite0"
     assert facts["images"]["size"] == 24
@@ -179,7 +179,7 @@ def test_broken_images(onepos, fit, photos):
     code, out, err = fit("photos/", "--skip-broken")
     assert code == 0
     assert "warning: 2 of 36 images are not readable and left out: photos/cat/05.jpg, photos/dog/07.jpg." in err
-    assert [line.split()[1] for line in out.splitlines()[3:6]] == ["12", "11", "11"]
+    assert [line.split()[1] for line in out.splitlines()[4:7]] == ["12", "11", "11"]
     assert onepos("predict", "onepos-model", "photos/")[0] == 2
     code, out, _ = onepos("predict", "onepos-model", "photos/", "--skip-broken")
     assert code == 0

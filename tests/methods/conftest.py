@@ -19,7 +19,9 @@ from onepos.training.task import Learner, Task
 def prepare():
     """prepare(method, observed, …): the method set up on `observed`, its head the identity, in the given epoch."""
 
-    def prepare(method, observed, logits=None, *, inputs=None, validation_prior=None, n_epochs=10, epoch=9):
+    def prepare(
+        method, observed, logits=None, *, inputs=None, validation_prior=None, n_epochs=10, epoch=9, known_negative=None
+    ):
         logits = torch.zeros_like(observed) if logits is None else logits
         view = TrainView(
             observed=observed,
@@ -29,6 +31,7 @@ def prepare():
             features=lambda: logits,
             logits=lambda: logits,
             validation_prior=validation_prior,
+            known_negative=known_negative,
         )
         method.head = nn.Identity()
         method.setup(view)
@@ -40,11 +43,11 @@ def prepare():
 
 @pytest.fixture
 def loss_of():
-    """loss_of(method, logits, observed, index): the loss alone, whatever the method remembers."""
+    """loss_of(method, logits, observed, …): the loss alone, whatever the method remembers."""
 
-    def loss_of(method, logits, observed, index=None):
+    def loss_of(method, logits, observed, index=None, known_negative=None):
         index = torch.arange(len(logits)) if index is None else index
-        result = method.loss([logits], Batch((logits,), observed, index))
+        result = method.loss([logits], Batch((logits,), observed, index, known_negative=known_negative))
         return result[0] if isinstance(result, tuple) else result
 
     return loss_of

@@ -220,6 +220,18 @@ def test_features_that_a_layer_made_are_dropped_at_random(is_tabular, backbone, 
     assert method.drops_features == share
 
 
+def test_inputs_are_dropped_unless_linear_models_predict_better(case, monkeypatch):
+    rows, observed = case
+    fit = cross_fit(rows, observed)
+    for weight, share in (({"linear": 0.2, "layered": 0.3}, 0.1), ({"linear": 0.3, "layered": 0.2}, 0.0), ({}, 0.0)):
+        monkeypatch.setattr(
+            "onepos.methods.crisp_plus.method.held_out", lambda train, w=weight: dataclasses.replace(fit, weight=w)
+        )
+        for backbone, found in ((nn.Linear(5, 5), share), (nn.Identity(), 0.0)):
+            method = set_up(CRISPPlus(0.5), rows, observed, features=rows, is_tabular=True, backbone=backbone)
+            assert method.drops_inputs == found
+
+
 @pytest.mark.parametrize(("mix", "is_tabular"), [(True, True), (False, True), (True, False)])
 def test_rows_of_numbers_are_mixed_on_demand(mix, is_tabular, case):
     rows, observed = case

@@ -219,7 +219,7 @@ WRONG = {
     "a long table": (
         lambda t: t.drop(columns="genre"),
         ["--labels", "long.csv"],
-        "long.csv must have one row per item; it is a long table (item, label, value)",
+        "without --id an item of long.csv must be the number of a row of films.csv, from 0 to 59; it holds 'a'.",
     ),
 }
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from onepos.bench.stacking import can_stack, train_many
-from onepos.methods import AN, CRISP
-from onepos.methods.base import Method, Shared, Watch
+from onepos.methods import AN, CRISP, CRISPPlus
+from onepos.methods.base import Method, Shared, Watch, drop
 from onepos.methods.losses import assume_negative
 from onepos.metrics import average_precision
 from onepos.training.loop import find_length, predict_logits, train
@@ -18,7 +18,7 @@ from onepos.training.outcome import predict_rows
 from onepos.training.plan import Plan
 from onepos.training.runtime import Runtime, choose_device, open_runtime, seeded
 from onepos.training.samples import as_samples
-from onepos.training.task import Learner, Task, Validation
+from onepos.training.task import Learner, Task, Validation, usual_epochs
 
 
 def go(method, toy, plan, **options):
@@ -520,6 +520,45 @@ def test_features_are_dropped_in_training_alone(toy):
         shares.append(kept.float().mean().item())
     assert abs(np.mean(shares) - 0.75) < 4 * np.sqrt(0.75 * 0.25 / (20 * 60 * 8))
     torch.testing.assert_close(predict_logits(learner, as_samples(toy[0])), learner.method(rows).detach())
+
+
+def test_inputs_are_dropped_in_training_alone(toy):
+    class Dropped(Mixed):
+        mixes_rows, drops_inputs = False, 0.25
+
+    learner, _ = go(Dropped(), toy, plan(epochs=20, batch_size=60))
+    rows = torch.tensor(toy[0], dtype=torch.float32)
+    shares = []
+    for features, batch in learner.method.noted:  # the backbone is the identity
+        kept = features != 0
+        torch.testing.assert_close(features, torch.where(kept, rows[batch.index] / 0.75, 0.0))
+        shares.append(kept.float().mean().item())
+    assert abs(np.mean(shares) - 0.75) < 4 * np.sqrt(0.75 * 0.25 / (20 * 60 * 8))
+    torch.testing.assert_close(predict_logits(learner, as_samples(toy[0])), learner.method(rows).detach())
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
+def test_values_are_dropped_independently_and_keep_their_mean(share):
+    torch.manual_seed(0)
+    n, real = 200_000, round(256 * share) / 256
+    dropped = drop(torch.ones(n), share)
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], torch.full((int(kept.sum()),), 1 / (1 - real)))
+    assert abs(kept.float().mean() - (1 - real)) < 4 * np.sqrt(real * (1 - real) / n)
+    for lag in (1, 7, 8):  # eight values share a random number
+        both = (kept[lag:] & kept[:-lag]).float().mean()
+        assert abs(both - (1 - real) ** 2) < 0.005
+    assert drop(dropped, 0.0) is dropped
+
+
+@pytest.mark.parametrize(
+    ("method", "n_rows", "epochs"),
+    [(CRISPPlus(), 60, 40), (CRISPPlus(), 5000, 32), (CRISPPlus(), 9000, 20), (AN(), 60, 20)],
+)
+def test_more_epochs_than_usual_only_of_few_rows_and_without_overfitting(method, n_rows, epochs):
+    observed = np.eye(4, dtype=np.uint8)[np.arange(n_rows) % 4]
+    samples = as_samples(np.zeros((n_rows, 2)))
+    assert usual_epochs(Task(Learner(nn.Identity(), method), samples, observed, 2, plan(batch_size=32))) == epochs
 
 
 class TestLength:

@@ -15,12 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming, open_binary
 from onepos.datasets.loading import data_root
 from onepos.images.readers import ImageDataset, Part, check_images, join_parts
 from onepos.protocol import cole_split, draw_single_positive
-from onepos.validation import check_known, suggest
+from onepos.validation import Indicator, check_known, suggest
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -144,12 +143,12 @@ def _find_voc_classes(lists: Path, strict: bool) -> list[str]:
     return classes
 
 
-def _read_voc_flags(lists: Path, classes: list[str], ending: str) -> tuple[dict[str, Labels], dict[str, int]]:
+def _read_voc_flags(lists: Path, classes: list[str], ending: str) -> tuple[dict[str, Indicator], dict[str, int]]:
     """Per image one 0/1 row, and its line in the first list.
 
     Every list of a part must name the same images, or one of them was cut off.
     """
-    rows: dict[str, Labels] = {}
+    rows: dict[str, Indicator] = {}
     lines: dict[str, int] = {}
     for column, name in enumerate(classes):
         path = lists / f"{name}_{ending}.txt"
@@ -375,7 +374,7 @@ def _read_cub_split(path: Path, images: dict[int, str]) -> np.ndarray:
     return np.array([flags[image] for image in images])
 
 
-def _read_cub_labels(path: Path, images: dict[int, str], names: dict[int, str]) -> Labels:
+def _read_cub_labels(path: Path, images: dict[int, str], names: dict[int, str]) -> Indicator:
     """(images, attributes); a line is image, attribute, is_present, certainty, time, and a few have a word more."""
     row_of = {str(image): row for row, image in enumerate(images)}
     column_of = {str(attribute): column for column, attribute in enumerate(names)}
@@ -512,7 +511,7 @@ def _find_nus_list(folder: Path, part: str) -> Path:
 
 def _read_nus_list(path: Path) -> Part:
     paths: list[str] = []
-    rows: list[Labels] = []
+    rows: list[Indicator] = []
     for number, line in numbered_lines(path):
         image, *flags = line.split()
         if not flags or (rows and len(flags) != len(rows[0])) or set(flags) - {"0", "1"}:

@@ -17,7 +17,6 @@ from onepos.bench.stacking import train_many
 from onepos.bench.study import PUBLISHED_DRAW, ImageSettings, Run
 from onepos.criteria import CRITERIA
 from onepos.datasets import Dataset, load_dataset
-from onepos.datasets.dataset import Labels
 from onepos.datasets.scenes import as_images
 from onepos.images import ImageFiles, ImageTensors, pack_images
 from onepos.images.features import run_network
@@ -34,6 +33,7 @@ from onepos.training.plan import Plan
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
 from onepos.training.samples import Samples, as_samples, fit_scaling, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task, needs
+from onepos.validation import Indicator
 
 # What a study of images sets in the plan.
 _OF_IMAGES = ("precision", "frozen_epochs", "backbone_lr", "compile")
@@ -49,12 +49,12 @@ class Trial:
     """A data set as one trial sees it; its runs share these objects, so that they can be trained together."""
 
     samples: Samples  # training rows
-    observed: Labels  # one positive label of each
-    labels: Labels  # all of them, for the oracle and for judging priors
+    observed: Indicator  # one positive label of each
+    labels: Indicator  # all of them, for the oracle and for judging priors
     full: Validation  # validation rows with all labels
     single: Validation  # the same rows with one label each
     test: Samples
-    test_labels: Labels  # all their labels
+    test_labels: Indicator  # all their labels
     prior: FloatArray  # class priors for criteria that need them, from single positives alone; the same for all runs
     shared: Shared = field(default_factory=Shared)  # what the methods of all runs share
 
@@ -66,7 +66,7 @@ def load_data(name: str, images: bool) -> Dataset | ImageDataset:
 
 def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
     """The data as a run sees them; on images the device makes a pass for the common priors."""
-    parts: Iterable[tuple[Samples, Labels, Labels]]
+    parts: Iterable[tuple[Samples, Indicator, Indicator]]
     if run.images is not None:
         images = image_parts(data, run, run.images)
         parts, features = images.values(), start_features(run, run.images, images["train"].samples, device)
@@ -87,7 +87,7 @@ def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> T
     )
 
 
-def _row_parts(data: Dataset, run: Run) -> tuple[list[tuple[Samples, Labels, Labels]], Tensor]:
+def _row_parts(data: Dataset, run: Run) -> tuple[list[tuple[Samples, Indicator, Indicator]], Tensor]:
     """Samples, labels and single positives of the three parts, and the training rows standardised.
 
     A data set that ships training, validation and test rows is split so in every trial: its parts may be apart for a
@@ -101,13 +101,13 @@ def _row_parts(data: Dataset, run: Run) -> tuple[list[tuple[Samples, Labels, Lab
     rows = taken[0].X
     scaling = make_scaling(rows, run.scaling)
     standardised = as_samples(rows, scaling or fit_scaling(rows))
-    parts: list[tuple[Samples, Labels, Labels]] = [
+    parts: list[tuple[Samples, Indicator, Indicator]] = [
         (as_samples(each.X, scaling), each.Y, draw_single_positive(each.Y, run.draw_seed)) for each in taken
     ]
     return parts, standardised.rows(torch.arange(len(standardised)))
 
 
-def common_prior(rows: Tensor, observed: Labels) -> FloatArray:
+def common_prior(rows: Tensor, observed: Indicator) -> FloatArray:
     """Class priors by Eq. (2) of the CRISP paper, from the fit of a ridge regression of the single positives.
 
     With priors of its own each run would be judged by another measure. A regression takes a second and has nothing to
@@ -205,7 +205,7 @@ def make_result(run: Run, trial: Trial, task: Task, trained: Trained, *, trace: 
     }
 
 
-def _score_rules(Y: Labels, probability: FloatArray, curve: DecisionCurve) -> dict[str, dict[str, float]]:
+def _score_rules(Y: Indicator, probability: FloatArray, curve: DecisionCurve) -> dict[str, dict[str, float]]:
     """By rule of decision, the test scores that depend on decisions."""
     names = [name for name, metric in METRICS.items() if metric.uses == "decisions"]
     scores = {}
@@ -245,8 +245,8 @@ class ImagePart(NamedTuple):
     """Some images, all their labels, and the observed one of each."""
 
     samples: ImageTensors | ImageFiles
-    labels: Labels
-    observed: Labels
+    labels: Indicator
+    observed: Indicator
 
 
 def image_parts(data: Dataset | ImageDataset, run: Run, settings: ImageSettings) -> dict[str, ImagePart]:
@@ -276,7 +276,7 @@ def _samples(part: Dataset | ImageDataset, run: Run, settings: ImageSettings) ->
     return pack_images(files, image_cache()).load()
 
 
-def _draw(part: Dataset | ImageDataset, run: Run) -> Labels:
+def _draw(part: Dataset | ImageDataset, run: Run) -> Indicator:
     if run.draw_seed != PUBLISHED_DRAW:
         return draw_single_positive(part.Y, run.draw_seed)
     if part.observed is None:

@@ -82,12 +82,13 @@ def list_methods(as_json: Json = False) -> None:
             name,
             ", ".join(sorted(method.requires | method.privileged)) or "–",
             ", ".join(sorted(method.privileged)) or "–",
+            "used" if method.uses_negatives else "–",
             ", ".join(f"{key}={value}" for key, value in method.get_params().items()) or "–",
             (type(method).__doc__ or "").split("\n")[0],
         ]
         for name, method in ((name, factory()) for name, factory in METHODS.items())
     ]
-    _list(["name", "needs", "privileged", "parameters", "about"], rows, as_json)
+    _list(["name", "needs", "privileged", "known no", "parameters", "about"], rows, as_json)
 
 
 @list_app.command("metrics")

@@ -13,7 +13,7 @@ from typer import Option
 from onepos.cli import options
 from onepos.cli.console import progress, show_json, show_table
 from onepos.cli.fitting import naming_table
-from onepos.cli.inputs import as_inputs, check_model_folder, dropped_columns, observe, read_rows
+from onepos.cli.inputs import as_inputs, check_model_folder, observe, read_rows
 from onepos.cli.label_files import LONG
 from onepos.validation import without_nan
 
@@ -65,8 +65,12 @@ def complete(
 
     from onepos.completion import complete_labels
 
-    labels, drawn = _merge(rows, observed, answers, ids), None if sample is None else _read_sample(sample)
-    with naming_table(rows), progress(quiet or as_json) as advance, warnings.catch_warnings(record=True) as caught:
+    labels, drawn = _merge(observed, answers, ids), None if sample is None else _read_sample(sample)
+    with (
+        naming_table(rows.source or rows.name),
+        progress(quiet or as_json) as advance,
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always")
         X, labels, ids = _as_features(rows, labels, ids, network_options, image_options, advance)
         done = complete_labels(
@@ -101,28 +105,22 @@ def _check_format(table_format: Format) -> None:
 
 def _read(
     data: str, row_options: options.RowOptions, draw_options: options.DrawOptions, seed: int, positives: str
-) -> tuple[LabelledRows, Any, Labels | None, list[Any]]:
-    """The rows, their observed labels, the answers of a long table, and the ids of the rows."""
+) -> tuple[LabelledRows, Labels, Labels | None, list[Any]]:
+    """The rows, their labels, the answers of a long table beside labels of their own, and the ids of the rows."""
     from onepos.datasets.table import TABLE_SUFFIXES, open_table
     from onepos.labels import Labels
 
-    name, id_column, answers = data, row_options.id_column, None
+    name, id_column = data, row_options.id_column
     is_table = name.lower().endswith(TABLE_SUFFIXES) and not Path(name).is_dir()
     table = open_table(name, text=[id_column]) if is_table and (id_column or row_options.labels) else None
     if id_column is not None and not is_table and row_options.labels is None:
         raise ValueError(f"--id names a column of a table ({', '.join(TABLE_SUFFIXES)}); {name} is none. Leave it out.")
     long = None if row_options.labels is None else _open_long(row_options.labels)
-    if long is None:
-        rows = read_rows(data, row_options)
-    else:
-        own = replace(row_options, labels=None)
-        has_label = row_options.label_columns or table is None or (row_options.label or "label") in table.frame.columns
-        if not has_label:
-            return _without_own_labels(table, own, long)
-        rows = read_rows(data, own)
+    has_label = row_options.label_columns or table is None or (row_options.label or "label") in table.frame.columns
+    is_beside = long is not None and bool(has_label)
+    rows = read_rows(data, replace(row_options, labels=None) if is_beside else row_options)
     ids = _ids(rows, table, id_column)
-    if long is not None:
-        answers = Labels.from_long(long, ids)
+    answers = Labels.from_long(long, ids) if is_beside else None
     return rows, observe(rows, draw_options, seed, positives), answers, ids
 
 
@@ -133,19 +131,6 @@ def _open_long(path: Path) -> Any:
     is_text = path.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz"))
     frame = open_table(path, text=tuple(read_header(path)) if is_text else ()).frame
     return frame if set(frame.columns) >= LONG else None
-
-
-def _without_own_labels(
-    table: Any, row_options: options.RowOptions, long: Any
-) -> tuple[LabelledRows, Any, Labels, list[Any]]:
-    """A table that holds no labels: all of them are in the long one."""
-    from onepos.labels import Labels
-
-    ids = list(range(len(table.frame))) if row_options.id_column is None else table.to_texts(row_options.id_column)
-    answers = Labels.from_long(long, ids)
-    names = tuple(str(name) for name in answers.classes)
-    rows = table.with_labels(table.without(dropped_columns(row_options)), answers.observed, names, None, None)
-    return rows, answers.observed, answers, ids
 
 
 def _ids(rows: LabelledRows, table: Any, id_column: str | None) -> list[Any]:
@@ -183,32 +168,33 @@ def _find(drawn: list[str], ids: list[Any], path: Path | None) -> Any:
     return np.array([str(item) in chosen for item in ids])
 
 
-def _merge(rows: LabelledRows, observed: Any, answers: Labels | None, ids: list[Any]) -> Labels:
-    """The observed labels and the answers about them, by the names of the labels."""
+def _merge(observed: Labels, answers: Labels | None, ids: list[Any]) -> Labels:
+    """The labels of the data and the answers about them, by the names of the labels."""
     import numpy as np
-    import pandas as pd
+    import scipy.sparse as sp
 
     from onepos.labels import Labels
 
     if answers is None:
-        return Labels.read(pd.DataFrame(observed, columns=list(rows.label_names)), rows.n_samples)
-    own = [str(name) for name in rows.label_names]
+        return observed
+    own = [str(name) for name in observed.classes]
     names = [*own, *(name for name in map(str, answers.classes) if name not in set(own))]
-    values = np.full((rows.n_samples, len(names)), np.nan)
-    values[:, : len(own)][np.asarray(observed) == 1] = 1
     place = {name: j for j, name in enumerate(names)}
     column = np.array([place[str(name)] for name in answers.classes])
-    for part, value in ((answers.positive, 1.0), (answers.negative, 0.0)):
-        row, label = part.nonzero()
-        clash = np.flatnonzero(values[row, column[label]] == 1 - value)
-        if len(clash):
-            at = clash[0]
-            raise ValueError(
-                f"an observed label must not be answered with no; item {str(ids[row[at]])!r}, label "
-                f"{names[column[label[at]]]!r} is. Correct the table or the answer."
-            )
-        values[row, column[label]] = value
-    return Labels.read(pd.DataFrame(values, columns=names), rows.n_samples)
+    shape = len(observed), len(names)
+    own_yes, own_no = (part.tocoo() for part in (observed.positive, observed.negative))
+    new_yes, new_no = (part.tocoo() for part in (answers.positive, answers.negative))
+    parts = []
+    for mine, theirs in ((own_yes, new_yes), (own_no, new_no)):
+        row, label = np.r_[mine.row, theirs.row], np.r_[mine.col, column[theirs.col]]
+        parts.append(sp.csr_array((np.ones(len(row), bool), (row, label)), shape))
+    clash = parts[0].multiply(parts[1]).tocoo()
+    if clash.nnz:
+        raise ValueError(
+            f"labels and answers must agree; item {str(ids[int(clash.row[0])])!r}, label "
+            f"{names[int(clash.col[0])]!r} is yes in one and no in the other. Correct the table or the answer."
+        )
+    return Labels(parts[0], parts[1], np.array(names))
 
 
 def _as_features(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onepos.cli.options import ImageOptions, NetworkOptions, RowOptions
     from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
+    from onepos.labels import Labels
 
 _LABELS_LISTED = 30
 _COLUMNS = ("labels", "observed", "class_prior", "class_prior_lower", "class_prior_upper")
@@ -45,21 +46,20 @@ def make_classifier(
 def train_model(
     model: SinglePositiveClassifier,
     rows: LabelledRows,
-    observed: Any,
+    observed: Labels,
     quiet: bool,
     held_out: LabelledRows | None = None,
     checkpoint: Path | None = None,
     time_limit: float | None = None,
 ) -> None:
     """Fit a classifier to rows and their observed labels."""
-    import pandas as pd
-
     names, features = list(rows.label_names), getattr(rows, "feature_names", None)
-    with naming_table(rows), progress(quiet) as advance:
+    with naming_table(rows.source or rows.name), progress(quiet) as advance:
         model.fit(
             as_inputs(rows, features),
-            pd.DataFrame(observed, columns=names),
+            observed,
             validation=None if held_out is None else (as_inputs(held_out, features), spread_labels(held_out, names)),
+            groups=rows.groups,
             checkpoint=checkpoint,
             time_limit=time_limit,
             on_epoch=lambda epoch, _: advance("training, epoch", epoch, model.n_epochs_),
@@ -69,14 +69,14 @@ def train_model(
 
 
 @contextmanager
-def naming_table(rows: LabelledRows) -> Iterator[None]:
-    """Put the name of the file before what is wrong with a raw table."""
+def naming_table(name: str) -> Iterator[None]:
+    """Put the name of its file before what is wrong with a raw table."""
     from onepos.tables.cells import TableError
 
     try:
         yield
     except TableError as error:
-        raise ValueError(f"{rows.source or rows.name}: {error}") from None
+        raise ValueError(f"{name}: {error}") from None
 
 
 def image_progress(model: SinglePositiveClassifier, advance: Advance) -> dict[str, Any]:
@@ -88,6 +88,18 @@ def without_skipped(values: Any, model: SinglePositiveClassifier) -> Any:
     """The rows the model was fitted to: without images that could not be read."""
     skipped = getattr(model, "skipped_", {})
     return values[[row not in skipped for row in range(len(values))]] if skipped else values
+
+
+def count_known(labels: Labels) -> dict[str, int]:
+    """How many labels are known to be there, known to be absent and unknown; and how many rows are fully reviewed."""
+    n_yes, n_no = int(labels.positive.nnz), int(labels.negative.nnz)
+    return {
+        "yes": n_yes,
+        "no": n_no,
+        "unknown": len(labels) * len(labels.classes) - n_yes - n_no,
+        "rows": len(labels),
+        "rows_reviewed": int(labels.is_complete.sum()),
+    }
 
 
 def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any) -> dict[str, Any]:
@@ -126,6 +138,8 @@ def show_columns(model: SinglePositiveClassifier, options: RowOptions) -> None:
         return
     if options.id_column is not None:
         print(f"  {options.id_column}: left out, the ids (--id)")
+    if options.group is not None:
+        print(f"  {options.group}: left out, the groups (--group)")
     for given in options.drop or ():
         print(f"  {given}: left out (--drop)")
     for column in encoder.describe():

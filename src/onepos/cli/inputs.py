@@ -6,7 +6,8 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from onepos.cli.options import DrawOptions, RowOptions
-    from onepos.datasets.dataset import LabelledRows
+    from onepos.datasets.dataset import Dataset, LabelledRows
+    from onepos.datasets.raw import RawDataset
     from onepos.datasets.table import Table
     from onepos.estimator import SinglePositiveClassifier
     from onepos.images.readers import ImageDataset
+    from onepos.labels import Labels
 
 # Tables with fewer rows bring no warning about columns that look like ids.
 _ENOUGH_ROWS = 10
@@ -43,7 +46,7 @@ def read_rows(
             warning about those that look like row numbers or ids.
         is_raw: Whether the cells of a table stay as they are; None: where some are missing or no numbers.
     """
-    from onepos.cli.label_files import check_leaks, read_with_labels
+    from onepos.cli.label_files import read_with_labels
     from onepos.datasets import load_dataset, read_dataset
     from onepos.datasets.raw import RawDataset
 
@@ -58,12 +61,12 @@ def read_rows(
     if options.labels is not None:
         dataset = read_with_labels(name, table, options, features, is_raw)
         return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
+    _check_table_options(name, table, options)
     columns = _column_options(name, options)
     if "/" in name and not Path(name).exists():
         raise FileNotFoundError(f"there is no file or folder {name}. Name one that is there, or a data set.")
     if table is not None:
-        check_leaks(table, options)
-        dataset = table.to_dataset(**columns, features=features, is_raw=is_raw)
+        dataset = _read_labelled(table, options, columns, features=features, is_raw=is_raw)
     else:
         is_file = Path(name).suffix != "" or Path(name).exists()
         dataset = read_dataset(name, **columns) if is_file else load_dataset(name, options.data_root)
@@ -99,6 +102,23 @@ def read_ids(data: str, rows: LabelledRows, options: RowOptions) -> list[str]:
     return ids
 
 
+def _read_labelled(table: Table, options: RowOptions, columns: dict[str, Any], **how: Any) -> Dataset | RawDataset:
+    """A table that holds its labels, and perhaps the groups of its rows."""
+    from onepos.cli.label_files import check_leaks, read_answers
+
+    check_leaks(table, options, how["features"])
+    answers = read_answers(options, table.path.name, is_used=bool(options.label_columns))
+    dataset = table.to_dataset(**columns, **how, answers=answers)
+    return dataset if options.group is None else replace(dataset, groups=table.to_groups(options.group))
+
+
+def _check_table_options(name: str, table: Table | None, options: RowOptions) -> None:
+    """Refuse options about the cells of a table where there is none."""
+    given = [word for word in ("group", "yes", "no", "unknown") if getattr(options, word)]
+    if table is None and given:
+        raise ValueError(f"--{given[0]} is for a table (.csv, .tsv, .jsonl, .parquet); {name} is none. Leave it out.")
+
+
 def _cut_part(data: str) -> tuple[str, str]:
     """The name, and the part of its split behind it."""
     name, _, part = data.rpartition(":")
@@ -118,7 +138,7 @@ def _open_if_table(name: str, options: RowOptions, id_column: str | None = None)
     if not name.lower().endswith(TABLE_SUFFIXES) or Path(name).is_dir():
         return None
     label = options.label or (None if options.label_columns else "label")
-    return open_table(name, text=(options.image, label, id_column))
+    return open_table(name, text=(options.image, label, id_column, options.group))
 
 
 def _is_of_images(name: str, table: Table | None, image: str | None) -> bool:
@@ -141,9 +161,15 @@ def _find_image_column(table: Table | None, image: str | None) -> str | None:
 
 def _read_image_rows(name: str, part: str, options: RowOptions, table: Table | None) -> ImageDataset:
     """Labelled images, all or one part of the split they bring, or of a seeded one."""
-    from onepos.images.readers import read_folders, read_image_table
-    from onepos.protocol import train_val_test_split
+    from onepos.images.readers import read_folders
 
+    listed = table is not None and _find_image_column(table, options.image) is not None
+    if options.labels is not None and not listed:
+        raise ValueError(
+            f"--labels goes with a table of images, with a column of paths; {name} is none. Leave it out, or list the "
+            "images in a table."
+        )
+    _check_table_options(name, table if listed else None, options)
     if name.startswith(_LAYOUTS):  # with the split and the single positives of the published benchmark
         import onepos.bench.image_sets as readers
 
@@ -151,9 +177,8 @@ def _read_image_rows(name: str, part: str, options: RowOptions, table: Table | N
         images = readers.with_published_protocol(getattr(readers, f"read_{layout}")(folder))
     elif Path(name).is_dir():
         images = read_folders(name)
-    elif table is not None and (image := _find_image_column(table, options.image)) is not None:
-        label, separator = options.label or "label", options.separator
-        images = read_image_table(table, image=image, label=label, separator=separator)
+    elif table is not None and listed:
+        images = _read_image_list(table, options)
     else:
         raise ValueError(
             f"labelled images come as a folder per class or a table of paths and labels; {name} is one image. "
@@ -161,21 +186,44 @@ def _read_image_rows(name: str, part: str, options: RowOptions, table: Table | N
         )
     if not part:
         return images
-    parts = images.splits or train_val_test_split(images.Y, options.split_seed)._asdict()
+    parts = images.splits or _draw_parts(images, options.split_seed)
     if part not in parts:
         raise ValueError(f"{name} has the parts {', '.join(parts)}; there is no {part}. Name one of them.")
     return images.take(parts[part])
+
+
+def _read_image_list(table: Table, options: RowOptions) -> ImageDataset:
+    """The images of a table of paths, with the labels it holds or those of another file."""
+    from onepos.cli.label_files import join_labels, read_answers, read_ids
+    from onepos.images.readers import read_image_table
+
+    image = str(_find_image_column(table, options.image))
+    labels, groups = None, None
+    if options.labels is not None:
+        labels, groups = join_labels(table.path.name, options, read_ids(table, options), len(table.frame))
+    else:
+        answers = read_answers(options, table.path.name, is_used=bool(options.label_columns))
+        if options.label_columns:
+            labels = table.to_labels(label_columns=options.label_columns.split(","), answers=answers)
+    if options.group is not None and groups is None:
+        groups = table.to_groups(options.group)
+    label, separator = options.label or "label", options.separator
+    return replace(read_image_table(table, image=image, label=label, separator=separator, labels=labels), groups=groups)
+
+
+def _draw_parts(rows: LabelledRows, seed: int) -> dict[str, Any]:
+    from onepos.protocol import train_val_test_split
+
+    return train_val_test_split(rows.Y, seed, groups=rows.groups)._asdict()
 
 
 def _parts(dataset: LabelledRows, seed: int) -> dict[str, Any]:
     """The rows of each part: as they come with the data, otherwise by the seed."""
     import numpy as np
 
-    from onepos.protocol import train_val_test_split
-
     shipped = dict(dataset.splits or {})
     if not {"train", "test"} <= set(shipped):
-        return train_val_test_split(dataset.Y, seed)._asdict()
+        return _draw_parts(dataset, seed)
     if "val" not in shipped:
         rows = np.random.default_rng(seed).permutation(shipped["train"])
         shipped["val"], shipped["train"] = (np.sort(each) for each in np.split(rows, [len(rows) // 10]))
@@ -253,10 +301,13 @@ def _column_options(name: str, options: RowOptions) -> dict[str, Any]:
     return {} if labels is None else {"labels": labels if kind == ".arff" else labels[0]}
 
 
-def dropped_columns(options: RowOptions, id_column: str | None = None) -> list[str]:
-    """The columns of --drop and --id, which are not features."""
+def dropped_columns(
+    options: RowOptions, id_column: str | None = None, columns: Container[str] | None = None
+) -> list[str]:
+    """The columns of --drop, --id and --group, which are not features; with `columns`, a group only among these."""
     named = [name for given in options.drop or () for name in given.split(",")]
-    ids = [_as_pattern(name) for name in (options.id_column, id_column) if name is not None]
+    group = options.group if columns is None or options.group in columns else None
+    ids = [_as_pattern(name) for name in (options.id_column, id_column, group) if name is not None]
     return [*named, *ids]
 
 
@@ -265,9 +316,13 @@ def _as_pattern(name: str) -> str:
     return re.sub(r"([*?[])", r"[\1]", name)
 
 
-def observe(rows: LabelledRows, options: DrawOptions, seed: int, positives: str, save_to: Path | None = None) -> Any:
-    """The observed labels: as the data holds them, or by the draw of the options, which is written to `save_to`."""
+def observe(rows: LabelledRows, options: DrawOptions, seed: int, positives: str, save_to: Path | None = None) -> Labels:
+    """What is known of the labels: as the data holds them, or by the draw of the options, written to `save_to`.
+
+    A draw keeps one label of each row and nothing else, no known negatives either.
+    """
     from onepos.datasets import load_draw, save_draw
+    from onepos.labels import Labels
     from onepos.protocol import draw_single_positive
     from onepos.validation import check_one_positive
 
@@ -279,17 +334,18 @@ def observe(rows: LabelledRows, options: DrawOptions, seed: int, positives: str,
     if how is not None and file is not None:
         raise ValueError("--draw and --draw-file exclude each other; both are given. Leave one out.")
     if file is not None:
-        return load_draw(file, rows.Y)
+        return Labels.from_arrays(load_draw(file, rows.Y), None, rows.label_names)
     if how is not None:
         observed = draw_single_positive(rows.Y, seed, how=str(how))
         if save_to is not None:
             save_draw(save_to, observed, how=str(how), seed=seed)
-        return observed
+        return Labels.from_arrays(observed, None, rows.label_names)
     if rows.observed is not None:
-        return rows.observed
+        return Labels.from_arrays(rows.observed, rows.known_negative, rows.label_names)
+    known = rows.known
     if positives == "single":  # checked here too, because importing torch before an error takes seconds
-        check_one_positive(rows.Y, "the data")
-    return rows.Y
+        check_one_positive(rows.Y, "the data", skip=known.is_reviewed)
+    return known
 
 
 def as_inputs(rows: Any, names: Sequence[str] | None = None) -> Any:
@@ -311,7 +367,7 @@ def as_inputs(rows: Any, names: Sequence[str] | None = None) -> Any:
 
 
 def spread_labels(rows: LabelledRows, names: list[str]) -> Any:
-    """Y of `rows` with one column per name; a label that does not occur in `rows` is absent everywhere."""
+    """Y of `rows` with one column per name; see `match_labels`."""
     Y, unknown = match_labels(rows, names)
     if unknown:
         raise _unknown_label(rows, unknown, names)
@@ -319,7 +375,11 @@ def spread_labels(rows: LabelledRows, names: list[str]) -> Any:
 
 
 def match_labels(rows: LabelledRows, names: list[str]) -> tuple[Any, list[str]]:
-    """The same, and the labels of `rows` that are not among the names; at least one must be."""
+    """Y of `rows` with a column per name, and the labels of `rows` that are none of the names; at least one must be.
+
+    A label that does not occur in `rows` is absent everywhere. Where known negatives are told apart, it is unknown
+    everywhere, and unknown entries are NaN.
+    """
     import numpy as np
 
     place = {name: column for column, name in enumerate(names)}
@@ -327,8 +387,12 @@ def match_labels(rows: LabelledRows, names: list[str]) -> tuple[Any, list[str]]:
     unknown = [name for name in rows.label_names if name not in place]
     if not known:
         raise _unknown_label(rows, unknown, names)
-    Y = np.zeros((rows.n_samples, len(names)), np.uint8)
-    Y[:, [place[rows.label_names[column]] for column in known]] = rows.Y[:, known]
+    if rows.known_negative is None:
+        own, Y = rows.Y, np.zeros((rows.n_samples, len(names)), np.uint8)
+    else:
+        own = np.where(rows.Y | rows.known_negative, rows.Y, np.nan)
+        Y = np.full((rows.n_samples, len(names)), np.nan)
+    Y[:, [place[rows.label_names[column]] for column in known]] = own[:, known]
     return Y, unknown
 
 
@@ -344,20 +408,29 @@ def judge_labels(
         unknown: The labels of `rows` that the model does not know.
         what: "row" or "image".
     """
-    labels = rows.Y[is_read]
+    import numpy as np
+
+    labels, is_told = rows.Y[is_read], rows.known_negative is not None
     columns = [rows.label_names.index(name) for name in unknown]
     found = [name for name, column in zip(unknown, columns, strict=True) if labels[:, column].any()]
     has_unknown = labels[:, columns].any(axis=1)
-    n_bare = int((has_unknown & ~Y.any(axis=1)).sum())
+    n_bare = int((has_unknown & ~(Y == 1).any(axis=1)).sum())
     remarks = []
-    if (labels.sum(1) <= 1).all():
+    if (labels.sum(1) <= 1).all() and not is_told:
         remarks.append(
             f"every {what} holds at most one label, so all other labels count as absent; if several labels are true of "
             f"{'a row' if what == 'row' else 'an image'}, these scores are too low: evaluate on fully labelled data."
         )
+    is_kind = ((Y == 1).any(axis=1) & ~(Y == 0).any(axis=1) & np.isnan(Y).any(axis=1)) if is_told else np.zeros(0)
+    if is_kind.any():
+        remarks.append(
+            f"{int(is_kind.sum())} of {len(labels)} {what}s hold labels known to be there and none known to be "
+            "absent, so a label predicted too much never counts as wrong; these scores are too high: evaluate on "
+            "reviewed rows."
+        )
     if found:
         them = f"label {name_some(found)} is" if len(found) == 1 else f"{len(found)} labels ({name_some(found)}) are"
-        bare = f"{n_bare} of them no other; these count as {what}s without a label."
+        bare = f"{n_bare} of them no other; these count as {what}s without a {'known ' * is_told}label."
         remarks.append(
             f"{them} unknown to the model and left out; {int(has_unknown.sum())} of {len(labels)} {what}s hold such a "
             f"label, {bare if n_bare else 'each with one that is known.'}"
@@ -400,11 +473,13 @@ def read_inputs(
     import numpy as np
     import pandas as pd
 
+    from onepos.datasets.table import open_table
     from onepos.protocol import train_val_test_split
 
     X, found, ids = _read_features(name, names, dropped_columns(options), id_column)
     if part:
-        rows = train_val_test_split(np.ones((X.shape[0], 1)), options.split_seed)._asdict()[part]
+        groups = None if options.group is None else open_table(name, text=[options.group]).to_groups(options.group)
+        rows = train_val_test_split(np.ones((X.shape[0], 1)), options.split_seed, groups=groups)._asdict()[part]
         X, ids = X[rows], None if ids is None else [ids[row] for row in rows]
     return pd.DataFrame(np.asarray(X), columns=list(found)) if names is not None and found is not None else X, ids
 
@@ -421,11 +496,12 @@ def _read_raw(name: str, part: str, options: RowOptions, id_column: str | None) 
             f"the model was fitted to a raw table; {name} is none ({', '.join(TABLE_SUFFIXES)}). Name a table with the "
             "same columns."
         )
-    table = open_table(name, text=[id_column])
+    table = open_table(name, text=[id_column, options.group])
     ids = None if id_column is None else table.to_texts(id_column)
+    groups = None if options.group is None else table.to_groups(options.group)
     frame = table.without(dropped_columns(options, id_column))
     if part:
-        rows = train_val_test_split(np.ones((len(frame), 1)), options.split_seed)._asdict()[part]
+        rows = train_val_test_split(np.ones((len(frame), 1)), options.split_seed, groups=groups)._asdict()[part]
         frame, ids = frame.take(rows), None if ids is None else [ids[row] for row in rows]
     return frame, ids
 

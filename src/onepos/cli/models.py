@@ -14,8 +14,10 @@ from typer import Argument, Option
 from onepos.cli import options
 from onepos.cli.console import progress, show_json, show_number, show_table
 from onepos.cli.fitting import (
+    count_known,
     image_progress,
     make_classifier,
+    naming_table,
     show_columns,
     show_fit,
     summarize_fit,
@@ -41,6 +43,7 @@ from onepos.validation import without_nan
 if TYPE_CHECKING:
     from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
+    from onepos.labels import Labels
     from onepos.priors import PriorEstimate
 
 
@@ -126,7 +129,7 @@ def fit(
     chosen = Recipe()
     if recipe:
         check_recipe(method, recipe)
-        chosen = find_recipe(method, recipe, rows.Y if is_full(rows.Y) else None)
+        chosen = find_recipe(method, recipe, rows.Y if rows.known_negative is None and is_full(rows.Y) else None)
     made = make_method(method, **(chosen.parameters | parse_parameters(parameters)))
     tables = table_options.parameters()
     model = make_classifier(rows, made, network_options, image_options, fine_tune, random_state=seed, **tables)
@@ -141,7 +144,8 @@ def fit(
 
         remove_checkpoint(checkpoint)  # not before: until here it is all there is of the training
     seconds = time.perf_counter() - started
-    summary = summarize_fit(model, method, without_skipped(observed, model))
+    summary = summarize_fit(model, method, without_skipped(observed.observed, model))
+    counts = count_known(observed)
     summary |= {"seconds": seconds, "data": data, "model": str(out)}
     if report is not None:
         from onepos.files import write_atomically
@@ -157,14 +161,23 @@ def fit(
                 "validation": history["validation"][best] if history["validation"] else None,
                 "loss": history["loss"][-1],
                 "class_prior": dict(zip(summary["labels"], summary["class_prior"], strict=True)),
+                "known": counts,
             }
         )
     elif not quiet:
         unit, width = ("row", f", {model.n_features_in_} features") if model.kind == "rows" else ("image", "")
-        per = f"{observed.sum(1).mean():.2f} observed labels per {unit}"
+        per = f"{counts['yes'] / counts['rows']:.2f} observed labels per {unit}"
         print(f"read {data}: {rows.n_samples} {unit}s{width}, {rows.n_labels} labels, {per}")
+        print(_describe_known(rows, counts, unit))
         show_columns(model, row_options)
         show_fit(model, summary, out, report)
+
+
+def _describe_known(rows: LabelledRows, counts: dict[str, int], unit: str) -> str:
+    entries = f"known labels: {counts['yes']} yes, {counts['no']} no, {counts['unknown']} unknown"
+    reviewed = f"{counts['rows_reviewed']} of {counts['rows']} {unit}s are fully reviewed"
+    n_groups = 0 if rows.groups is None else len(set(rows.groups.tolist()))
+    return f"{entries}; {reviewed}" + (f"; {n_groups} groups of {unit}s, which are not split" if n_groups else "")
 
 
 @options.grouped
@@ -193,7 +206,8 @@ def predict(
     fitted = _load(model, image_options)
     _check_rule(fitted, rule)
     X, ids = read_inputs(fitted, data, options.RowOptions(**vars(input_options)), id_column)
-    probability = _predict(fitted, X, quiet)
+    with naming_table(Path(data).name):
+        probability = _predict(fitted, X, quiet)
     decisions = fitted.decide(probability, **rule.parameters())
     names = [str(name) for name in fitted.classes_]
     what, index = ("row", "row") if fitted.kind == "rows" else ("image", "file")
@@ -236,17 +250,19 @@ def evaluate(
     rows = read_rows(data, row_options, features, is_raw)
     names = [str(name) for name in fitted.classes_]
     Y, unknown = match_labels(rows, names)
-    probability = _predict(fitted, as_inputs(rows, features), as_json)
+    with naming_table(rows.source or rows.name):
+        probability = _predict(fitted, as_inputs(rows, features), as_json)
     is_read = ~(probability != probability).any(1)  # all but skipped images
     Y, probability = Y[is_read], probability[is_read]
     decisions = fitted.decide(probability, **rule.parameters())
     scores = metrics.evaluate(Y, probability, decisions=decisions)
+    left_out = {name: int(scores.pop(name, 0)) for name in ("unknown_entries", "rows_left_out")}
     table = metrics.per_label(Y, probability, label_names=names, decisions=decisions)
     what = "row" if fitted.kind == "rows" else "image"
     remarks, facts = judge_labels(rows, is_read, Y, unknown, what)
     if as_json:
         labels = json.loads(table.reset_index(names="label").to_json(orient="records"))  # NaN becomes null
-        result = {"n_rows": len(Y), "warnings": remarks, **facts, "scores": without_nan(scores)}
+        result = {"n_rows": len(Y), "warnings": remarks, **facts, **left_out, "scores": without_nan(scores)}
         show_json(result | ({"labels": labels} if per_label else {}))
         return
     for remark in remarks:
@@ -256,9 +272,19 @@ def evaluate(
         for name, m in metrics.METRICS.items()
     ]
     show_table(["metric", "better", "value"], listed, title=f"{len(Y)} {what}s, {len(names)} labels")
+    if left_out["unknown_entries"]:
+        print(f"left out: {_describe_left_out(left_out, Y, what)}")
     if per_label:
         print()
         show_table(["label", *table.columns], [[show_number(v) for v in row] for row in table.itertuples()])
+
+
+def _describe_left_out(left_out: dict[str, int], Y: Any, what: str) -> str:
+    entries, rows = left_out["unknown_entries"], left_out["rows_left_out"]
+    text = f"{entries} of the {Y.size} entries, which are unknown"
+    if rows:
+        text += f"; and of the means over {what}s {rows} of {len(Y)} {what}s, with unknown labels and no known one"
+    return text
 
 
 def _check_rule(fitted: SinglePositiveClassifier, rule: options.DecisionOptions) -> None:
@@ -319,18 +345,17 @@ def priors(
     rows = read_rows(data, row_options)
     observed = observe(rows, draw_options, seed, positives or "single")
 
-    from onepos.priors import estimate_priors
-
     chosen = options.TrainOptions(epochs=epochs, positives=positives, device=device).parameters()
     model = make_classifier(rows, method, network_options, image_options, **chosen, random_state=seed)
     score = _held_out_scores if estimator == Estimator.bracket else _trained_scores
-    scores, observed = score(model, rows, observed, quiet)
-    estimate = estimate_priors(scores, observed, estimator=str(estimator), **settings)
+    scores, known = score(model, rows, observed, quiet)
+    estimate = _estimate(scores, known, str(estimator), settings)
     if estimate.warning:
         warnings.warn(estimate.warning, UserWarning, stacklevel=2)
+    n_rows = len(known)
     header = ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
-    counts, numbers = estimate.n_positive, (estimate.prior, estimate.lower, estimate.upper)
-    columns = [counts.tolist(), (counts / len(observed)).tolist(), *(without_nan(each.tolist()) for each in numbers)]
+    counts, numbers = known.observed.sum(0, dtype=int), (estimate.prior, estimate.lower, estimate.upper)
+    columns = [counts.tolist(), (counts / n_rows).tolist(), *(without_nan(each.tolist()) for each in numbers)]
     entries = list(zip(rows.label_names, *columns, estimate.reliable.tolist(), strict=True))
     table = [[*map(show_number, entry[:-1]), "yes" if entry[-1] else "no"] for entry in entries]
     if out is not None:
@@ -342,9 +367,20 @@ def priors(
         show_json([dict(zip(header, entry, strict=True)) for entry in entries])
     elif not quiet:
         level = 0.9 if estimator == Estimator.bracket else 1 - settings.get("delta", 0.01)
-        show_table(header, table, title=f"{len(observed)} rows; intervals at {level:g} per label")
+        show_table(header, table, title=f"{n_rows} rows; intervals at {level:g} per label")
         print()
         _explain_priors(estimate, estimator)
+
+
+def _estimate(scores: Any, known: Labels, estimator: str, settings: dict[str, Any]) -> PriorEstimate:
+    """Class priors; with "bracket", fully reviewed rows count as a random sample, and not as draws of one label."""
+    from onepos.priors import estimate_priors
+
+    observed, complete = known.observed, known.is_complete
+    if estimator != Estimator.bracket or complete.sum() < 2:
+        return estimate_priors(scores, observed, estimator=estimator, **settings)
+    drawn = ~complete if observed[~complete].any() else complete | True
+    return estimate_priors(scores[drawn], observed[drawn], estimator=estimator, labelled=observed[complete], **settings)
 
 
 def _refuse_unused(settings: dict[str, Any], estimator: Estimator) -> None:
@@ -376,8 +412,10 @@ def _explain_priors(estimate: PriorEstimate, estimator: Estimator) -> None:
         print(f"{count} {why}")
 
 
-def _trained_scores(model: SinglePositiveClassifier, rows: LabelledRows, observed: Any, quiet: bool) -> tuple[Any, Any]:
-    """Logits of the rows the model is trained on, and their observed labels; without skipped images."""
+def _trained_scores(
+    model: SinglePositiveClassifier, rows: LabelledRows, observed: Labels, quiet: bool
+) -> tuple[Any, Labels]:
+    """Logits of the rows the model is trained on, and their labels; without skipped images."""
     with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # features of images are needed twice
         if model.kind == "images":
             model.set_params(cache=model.get_params()["cache"] or folder)
@@ -385,18 +423,19 @@ def _trained_scores(model: SinglePositiveClassifier, rows: LabelledRows, observe
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # skipped images were named before
             logits = model.decision_function(as_inputs(rows, getattr(model, "feature_names_in_", None)))
-    return without_skipped(logits, model), without_skipped(observed, model)
+    kept = [row for row in range(len(observed)) if row not in getattr(model, "skipped_", {})]
+    return without_skipped(logits, model), observed.take(kept)
 
 
 def _held_out_scores(
-    model: SinglePositiveClassifier, rows: LabelledRows, observed: Any, quiet: bool
-) -> tuple[Any, Any]:
-    """Held-out P(observed label | row), and the observed labels; without skipped images."""
+    model: SinglePositiveClassifier, rows: LabelledRows, observed: Labels, quiet: bool
+) -> tuple[Any, Labels]:
+    """Held-out P(observed label | row), and the labels; without skipped images."""
     from onepos.labels import Labels
     from onepos.methods.crossfit import held_out_probabilities
 
-    observed = Labels.read(observed, len(observed), positives=str(model.positives)).observed
-    X = as_inputs(rows)
+    observed = Labels.read(observed, len(observed), positives=str(model.positives))
+    X, groups = as_inputs(rows), rows.groups
     with progress(quiet) as advance:
         if model.kind == "images":
             from onepos.images.features import ImageFeatures
@@ -405,8 +444,9 @@ def _held_out_scores(
             frozen = ImageFeatures(**{name: value for name, value in model.get_params().items() if name in known})
             features = frozen.fit(X).transform(X, **image_progress(model, advance))
             is_read = ~(features != features).any(1)
-            X, observed = features[is_read], observed[is_read]
+            X, observed = features[is_read], observed.take(is_read)
+            groups = None if groups is None else groups[is_read]
         advance("cross-fitting", -1, 1)
-        fit = held_out_probabilities(X, observed, random_state=model.random_state)
+        fit = held_out_probabilities(X, observed, groups=groups, random_state=model.random_state)
         advance("cross-fitting", 0, 1)
     return fit.probability.numpy(), observed

@@ -34,7 +34,10 @@ ModelArgument = Annotated[Path, Argument(metavar="MODEL", help="A folder written
 DataRoot = Annotated[Path | None, Option(help="Folder of the data sets [default: $ONEPOS_DATA or ~/.cache/onepos].")]
 Method = Annotated[str, Option(help="The training method; `onepos list methods` shows all.")]
 Epochs = Annotated[
-    int | None, Option(min=1, help="Passes over the training rows [default: 20; of crisp-plus, on few rows, up to 40].")
+    int | None,
+    Option(
+        min=1, help="Passes over the training rows; auto is 20, and of crisp-plus on few rows up to 40 [default: auto]."
+    ),
 ]
 Positives = Annotated[
     str | None,
@@ -57,6 +60,14 @@ class InputOptions:
         list[str] | None,
         Option(metavar="COLUMN", help="A column that is not a feature, several by commas, or a pattern; repeatable."),
     ] = None
+    group: Annotated[
+        str | None,
+        Option(
+            metavar="COLUMN",
+            help="Rows with equal cells in this column, such as one patient or recording, are never split over "
+            ":train, :val and :test, folds and held-out rows; it is not a feature.",
+        ),
+    ] = None
     split_seed: Annotated[int, Option(help="Seed of the split behind :train, :val and :test.")] = 0
     data_root: DataRoot = None
 
@@ -67,14 +78,29 @@ class RowOptions(InputOptions):
 
     label: Annotated[str | None, Option(help="The column that holds the label.")] = None
     separator: Annotated[str | None, Option(help="The text between several labels of one cell, such as ';'.")] = None
-    label_columns: Annotated[str | None, Option(help="0/1 label columns, by commas, or a pattern such as 'tag_*'.")] = (
-        None
-    )
+    label_columns: Annotated[
+        str | None,
+        Option(
+            help="Label columns of 1 (yes), 0 and empty cells (unknown), by commas, or a pattern such as 'tag_*'. If "
+            "some cell is empty, 0 is a known no; if none is, a label that is 0 may still be there."
+        ),
+    ] = None
+    yes: Annotated[
+        list[str] | None,
+        Option(metavar="VALUE", help="A further word for yes in label columns and long tables; repeatable."),
+    ] = None
+    no: Annotated[
+        list[str] | None,
+        Option(metavar="VALUE", help="The same for no; such a cell is always a known no. --no 0: zeros are known."),
+    ] = None
+    unknown: Annotated[list[str] | None, Option(metavar="VALUE", help="The same for unknown.")] = None
     labels: Annotated[
         Path | None,
         Option(
             metavar="FILE",
-            help="A table with the labels, if DATA has none: its rows are those of DATA, or have the same --id.",
+            help="A table with the labels, if DATA has none: its rows are those of DATA, or have the same --id. Or a "
+            "long table with the columns item, label, value and perhaps source and time; item is the --id of DATA, "
+            "or without it the number of the row, from 0.",
         ),
     ] = None
     id_column: Annotated[

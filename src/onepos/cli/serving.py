@@ -16,6 +16,7 @@ from onepos.cli.inputs import as_inputs, check_folder, check_model_folder, obser
 if TYPE_CHECKING:
     from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
+    from onepos.labels import Labels
     from onepos.server.items import Items
     from onepos.server.trial import Trial
 
@@ -70,15 +71,16 @@ def serve(
 
     fitted = SinglePositiveClassifier.load(model)
     names = [str(name) for name in fitted.classes_]
-    with progress(quiet) as advance, naming_table(rows):
+    labels = _spread(rows, observed, names, ids)
+    with progress(quiet) as advance, naming_table(rows.source or rows.name):
         X = inputs = as_inputs(rows, getattr(fitted, "feature_names_in_", None))
         if fitted.kind == "images":
             X = _features(fitted, inputs, image_options, advance)
             is_read = ~(X != X).any(1)  # all but skipped images
-            X, rows, observed = X[is_read], rows.take(is_read), observed[is_read]
-            ids, inputs = [name for name, is_kept in zip(ids, is_read, strict=True) if is_kept], as_inputs(rows)
-        labels = _observed(rows, observed, names, ids)
-        judge = Completing(X, ids, min_precision, seed, model, inputs, out)
+            ids = [name for name, is_kept in zip(ids, is_read, strict=True) if is_kept]
+            X, rows, labels = X[is_read], rows.take(is_read), _take(labels, is_read, ids)
+            inputs = as_inputs(rows)
+        judge = Completing(X, ids, min_precision, seed, model, inputs, out, getattr(rows, "groups", None))
         store = Store(answers)
         review = Review.start(store, _items(rows, ids), labels, judge, name=rows.name, seed=seed, tell=advance)
     try:
@@ -129,10 +131,8 @@ def _columns_of(model: Path) -> tuple[list[str] | None, bool | None]:
     return read_columns(model)
 
 
-def _observed(rows: LabelledRows, observed: Any, names: list[str], ids: list[str]) -> Any:
-    """The known labels with a column per label of the model."""
-    from dataclasses import replace
-
+def _spread(rows: LabelledRows, observed: Labels, names: list[str], ids: list[str]) -> Labels:
+    """What is known of the labels, with a column per label of the model."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -140,17 +140,21 @@ def _observed(rows: LabelledRows, observed: Any, names: list[str], ids: list[str
 
     if set(rows.label_names) - set(names):
         spread_labels(rows, names)  # names the label that the model does not know
-    known = Labels.read(observed, len(ids), positives="any")
-    positive, negative = (np.zeros((len(ids), len(names)), bool) for _ in range(2))
-    place = [names.index(str(name)) for name in rows.label_names]
-    positive[:, place], negative[:, place] = known.positive.toarray(), known.negative.toarray()
-    return replace(
-        known,
-        positive=sp.csr_array(positive),
-        negative=sp.csr_array(negative),
-        classes=np.array(names),
-        items=np.array(ids),
-    )
+    place = np.array([names.index(str(name)) for name in observed.classes])
+    parts = []
+    for part in (observed.positive.tocoo(), observed.negative.tocoo()):
+        entries = np.ones(part.nnz, bool), (part.row, place[part.col])
+        parts.append(sp.csr_array(sp.coo_array(entries, (len(ids), len(names)))))
+    return Labels(parts[0], parts[1], np.array(names), np.array(ids))
+
+
+def _take(labels: Labels, is_read: Any, ids: list[str]) -> Labels:
+    """The labels of some rows."""
+    import numpy as np
+
+    from onepos.labels import Labels
+
+    return Labels(labels.positive[is_read], labels.negative[is_read], labels.classes, np.array(ids))
 
 
 def _features(fitted: SinglePositiveClassifier, files: Any, images: options.ImageOptions, advance: Advance) -> Any:

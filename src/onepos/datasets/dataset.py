@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from onepos.labels import Labels
 from onepos.validation import Indicator, check_finite, check_indicator, find_repeat
 
 Features: TypeAlias = npt.NDArray[np.float32 | np.float64] | sp.csr_array
-Labels: TypeAlias = Indicator
 Rows: TypeAlias = npt.NDArray[np.intp]
 
 # Rounding to float32 may change a value by this share of its column's standard deviation.
@@ -26,14 +26,20 @@ COLUMNS_AT_ONCE = 64
 
 
 class LabelledRows:
-    """What data sets of features and of images share: labels, their names, splits and a draw, checked and read-only."""
+    """What data sets of features and of images share: labels, their names, splits and a draw, checked and read-only.
+
+    Where `known_negative` is None, nothing tells whether a 0 of Y is a no or unknown: for training it is unknown, for
+    scores a no. With it, an entry that is in neither is unknown for both.
+    """
 
     name: str
-    Y: Labels
+    Y: Indicator
     label_names: tuple[str, ...]
     splits: Mapping[str, Rows] | None
     source: str
-    observed: Labels | None
+    observed: Indicator | None
+    known_negative: Indicator | None
+    groups: Rows | None
 
     def _check_labels(self) -> None:
         names = tuple(map(str, self.label_names))
@@ -42,10 +48,17 @@ class LabelledRows:
         self.__dict__.update(label_names=names, Y=_freeze(np.ascontiguousarray(Y)))
         if self.observed is not None:
             self.__dict__["observed"] = self._check_observed()
+        if self.known_negative is not None:
+            self.__dict__["known_negative"] = self._check_negative()
+        if self.groups is not None and np.shape(self.groups) != (len(Y),):
+            raise ValueError(
+                f"groups must hold a number per row, {len(Y)} in all; its shape is {np.shape(self.groups)}. Give each "
+                "row its group."
+            )
         if self.splits is not None:
             self.__dict__["splits"] = _check_splits(self.splits, self.n_samples)
 
-    def _check_observed(self) -> Labels:
+    def _check_observed(self) -> Indicator:
         observed = check_indicator(self.observed, "observed", columns=self.label_names)
         if observed.shape != self.Y.shape:
             raise ValueError(
@@ -60,6 +73,16 @@ class LabelledRows:
                 "which Y does not hold. Draw again from this Y."
             )
         return _freeze(np.ascontiguousarray(observed))
+
+    def _check_negative(self) -> Indicator:
+        negative = check_indicator(self.known_negative, "known_negative", columns=self.label_names)
+        Labels.from_arrays(self.Y, negative, self.label_names)  # refuses another shape, and an entry that is both
+        return _freeze(np.ascontiguousarray(negative))
+
+    @property
+    def known(self) -> Labels:
+        """What is known of the labels; without known negatives only the positives."""
+        return Labels.from_arrays(self.Y, self.known_negative, self.label_names)
 
     @property
     def n_samples(self) -> int:
@@ -99,7 +122,11 @@ class LabelledRows:
             self,
             Y=self.Y[chosen],
             splits=_move_splits(self.splits, chosen, self.n_samples),
-            observed=None if self.observed is None else self.observed[chosen],
+            **{
+                name: None if values is None else values[chosen]
+                for name in ("observed", "known_negative", "groups")
+                for values in (getattr(self, name),)
+            },
             **self._take_inputs(chosen),
         )
 
@@ -146,6 +173,8 @@ class Dataset(LabelledRows):
         source: Where the data came from.
         image_shape: Shape of one row when the features are the pixels of an image.
         observed: The single-positive draw shipped with the data, (n, c), a subset of Y.
+        known_negative: Entries known to be absent, (n, c); None where that is not recorded.
+        groups: Equal numbers for rows that no split may separate, (n,).
 
     Raises:
         ValueError: When one of the statements above does not hold; the message names the place.
@@ -153,13 +182,15 @@ class Dataset(LabelledRows):
 
     name: str
     X: Features
-    Y: Labels
+    Y: Indicator
     label_names: tuple[str, ...]
     feature_names: tuple[str, ...] | None = None
     splits: Mapping[str, Rows] | None = None
     source: str = ""
     image_shape: tuple[int, ...] | None = None
-    observed: Labels | None = None
+    observed: Indicator | None = None
+    known_negative: Indicator | None = None
+    groups: Rows | None = None
 
     def __post_init__(self) -> None:
         """Check every field and freeze the arrays."""

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from onepos.datasets.dataset import Labels
 from onepos.datasets.files import check_file, naming
 from onepos.files import write_atomically
-from onepos.validation import check_indicator, one_hot
+from onepos.validation import Indicator, check_indicator, one_hot
 
 FORMAT = 1
 
@@ -51,7 +50,7 @@ def save_draw(path: str | Path, observed: npt.ArrayLike, *, how: str, seed: int 
     return write_atomically(path, json.dumps(content))
 
 
-def load_draw(path: str | Path, Y: npt.ArrayLike | None = None) -> Labels:
+def load_draw(path: str | Path, Y: npt.ArrayLike | None = None) -> Indicator:
     """Read a draw back as an (n, c) indicator.
 
     Args:
@@ -98,7 +97,7 @@ def _check_content(path: Path, content: Any) -> tuple[npt.NDArray[np.int64], int
     return array, int(n_labels)
 
 
-def _check_against(path: Path, observed: Labels, Y: npt.NDArray[Any]) -> None:
+def _check_against(path: Path, observed: Indicator, Y: npt.NDArray[Any]) -> None:
     if Y.shape != observed.shape:
         raise ValueError(
             f"{path.name} must fit Y; it is for {observed.shape[0]} rows and {observed.shape[1]} labels, Y has "

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, Labels, Rows, check_indices, stack_rows
+from onepos.datasets.dataset import Dataset, Rows, check_indices, stack_rows
 from onepos.datasets.files import check_file, naming
-from onepos.validation import check_known, to_dense
+from onepos.validation import Indicator, check_known, to_dense
 
 # (features, labels) as the known collections call them; two pairs where train and test are kept apart.
 LAYOUTS = (
@@ -116,7 +116,9 @@ def _choose_layout(path: Path, arrays: Arrays, features: str | None, labels: str
     )
 
 
-def _read_part(path: Path, arrays: Arrays, features: str, labels: str, orientation: Orientation) -> tuple[Any, Labels]:
+def _read_part(
+    path: Path, arrays: Arrays, features: str, labels: str, orientation: Orientation
+) -> tuple[Any, Indicator]:
     """Return features and labels with a sample per row."""
     X, Y = arrays[features], arrays[labels]
     x, y = X.shape, Y.shape
@@ -138,7 +140,7 @@ def _read_part(path: Path, arrays: Arrays, features: str, labels: str, orientati
     )
 
 
-def _to_indicator(path: Path, key: str, labels: Any) -> Labels:
+def _to_indicator(path: Path, key: str, labels: Any) -> Indicator:
     values = to_dense(labels)
     negative = -1 if (values == -1).any() else 0
     wrong = np.argwhere((values != 1) & (values != negative))
@@ -151,7 +153,7 @@ def _to_indicator(path: Path, key: str, labels: Any) -> Labels:
     return np.asarray(values == 1, dtype=np.uint8)
 
 
-def _read_observed(path: Path, arrays: Arrays, shape: tuple[int, ...], orientation: Orientation) -> Labels | None:
+def _read_observed(path: Path, arrays: Arrays, shape: tuple[int, ...], orientation: Orientation) -> Indicator | None:
     if "Y_obs" not in arrays:
         return None
     given = arrays["Y_obs"]

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from onepos.datasets.dataset import Dataset, Features, Labels, Rows, check_features
+from onepos.datasets.dataset import Dataset, Features, Rows, check_features
 from onepos.datasets.files import check_file, naming
 from onepos.files import replacing
 from onepos.labels import binarize
-from onepos.validation import one_hot
+from onepos.validation import Indicator, check_truth, one_hot, read_groups
 
 PART_KEYS = {"train": "train_idx", "val": "val_idx", "test": "test_idx"}
 TEXT_KEYS = ("y", "label_names", "feature_names", "source")
@@ -36,7 +36,9 @@ def read_npz(path: str | Path, **options: Any) -> Dataset:
     arrays = _load_arrays(path)
     X = _find_features(path, arrays)
     with naming(path):
-        Y, label_names = _find_labels(path, arrays)
+        marks, label_names = _find_labels(path, arrays)
+        Y, known = check_truth(marks, "Y", columns=label_names)
+        negative = arrays.get("known_negative") if known is None else known & (Y == 0)
         return Dataset(
             name=path.stem,
             X=X,
@@ -47,6 +49,8 @@ def read_npz(path: str | Path, **options: Any) -> Dataset:
             source=str(arrays["source"]) if "source" in arrays else path.name,
             image_shape=tuple(map(int, arrays["image_shape"])) if "image_shape" in arrays else None,
             observed=arrays.get("observed"),
+            known_negative=negative,
+            groups=None if "groups" not in arrays else read_groups(arrays["groups"], len(Y)),
         )
 
 
@@ -72,7 +76,7 @@ def write_npz(dataset: Dataset, folder: str | Path) -> Path:
     arrays: dict[str, Any] = {"Y": dataset.Y, "label_names": np.array(dataset.label_names, dtype=np.str_)}
     for part, rows in (dataset.splits or {}).items():
         arrays[f"{part}_idx"] = rows.astype(np.int32)
-    for key in ("feature_names", "image_shape", "observed", "source"):
+    for key in ("feature_names", "image_shape", "observed", "known_negative", "groups", "source"):
         value = getattr(dataset, key)
         if value is not None and len(value):
             arrays[key] = np.array(value)
@@ -188,7 +192,7 @@ def read_pooled_features(labels: str | Path, features: str | Path) -> Dataset:
         )
 
 
-def _voc(archive: Any) -> tuple[Labels, Rows, tuple[str, ...]]:
+def _voc(archive: Any) -> tuple[Indicator, Rows, tuple[str, ...]]:
     """Labels, the observed label of each row, and names, by the alphabet as in all published results."""
     names = archive["class_names"]
     order = np.argsort(names)
@@ -197,7 +201,7 @@ def _voc(archive: Any) -> tuple[Labels, Rows, tuple[str, ...]]:
     return Y, np.argsort(order)[observed], tuple(names[order].tolist())
 
 
-def _coco(archive: Any, rows: Rows) -> tuple[Labels, Rows, tuple[str, ...]]:
+def _coco(archive: Any, rows: Rows) -> tuple[Indicator, Rows, tuple[str, ...]]:
     """The same of some rows; the classes are in the order of the annotations, as in all published results."""
     names = tuple(archive["class_names"].tolist())
     Y = np.unpackbits(archive["Y_packed"][rows], axis=1)[:, : len(names)]

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onepos.datasets.dataset import LabelledRows, Labels, Rows
+from onepos.datasets.dataset import LabelledRows, Rows
+from onepos.validation import Indicator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,16 +22,18 @@ class RawDataset(LabelledRows):
         frame: The cells of the features.
         Y: Labels, (n, c) of 0 and 1.
         label_names: Their names.
-        splits, source, observed: As in `Dataset`.
+        splits, source, observed, known_negative, groups: As in `Dataset`.
     """
 
     name: str
     frame: pd.DataFrame
-    Y: Labels
+    Y: Indicator
     label_names: tuple[str, ...]
     splits: Mapping[str, Rows] | None = None
     source: str = ""
-    observed: Labels | None = None
+    observed: Indicator | None = None
+    known_negative: Indicator | None = None
+    groups: Rows | None = None
 
     def __post_init__(self) -> None:
         """Check and freeze the labels."""

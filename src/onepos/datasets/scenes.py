@@ -14,7 +14,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from onepos.datasets.dataset import Dataset, Labels
+from onepos.datasets.dataset import Dataset
+from onepos.validation import Indicator
 
 LABEL_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # In the order of the names. The digits that are hard to read are the frequent ones, so that a rare label is
@@ -82,7 +83,7 @@ def _generate(n_samples: int, random_state: int) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def label_set_distribution() -> tuple[Labels, npt.NDArray[np.float64]]:
+def label_set_distribution() -> tuple[Indicator, npt.NDArray[np.float64]]:
     """Return every possible label set, (sets, 10), and its probability; the marginals are `PRIORS`."""
     members = [set(s) for k in range(1, MAX_DIGITS + 1) for s in combinations(range(10), k)]
     sets = np.array([[digit in s for digit in range(10)] for s in members], dtype=np.uint8)
@@ -117,7 +118,7 @@ def _share_digits(rng: np.random.Generator) -> dict[str, Pool]:
     return pools
 
 
-def _draw_scenes(Y: Labels, pool: Pool, rng: np.random.Generator) -> npt.NDArray[np.float32]:
+def _draw_scenes(Y: Indicator, pool: Pool, rng: np.random.Generator) -> npt.NDArray[np.float32]:
     images, first, count = pool
     row, digit = np.nonzero(Y)
     per_row = Y.sum(axis=1, dtype=np.intp)

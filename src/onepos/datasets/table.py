@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from onepos.datasets.dataset import Dataset, Features, Labels, check_features
+from onepos.datasets.dataset import Dataset, Features, check_features
 from onepos.datasets.files import BinaryFile, check_file, naming, open_binary, strip_suffix
 from onepos.datasets.json_lines import read_json_lines
 from onepos.datasets.raw import RawDataset
-from onepos.labels import binarize
-from onepos.validation import check_known, find_repeat
+from onepos.labels import Labels, binarize
+from onepos.long_labels import Answers
+from onepos.validation import check_cases, check_known, find_repeat, read_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,6 +102,7 @@ class Table:
         drop: Names = None,
         features: Sequence[str] | None = None,
         is_raw: bool | None = False,
+        answers: Answers | None = None,
     ) -> Dataset | RawDataset:
         """Labels from one column or from 0/1 columns, features from all others.
 
@@ -109,12 +111,15 @@ class Table:
         Args:
             label: Column that holds the label; an empty cell means no positive label.
             separator: The text between several labels of one cell, for example ";".
-            label_columns: 0/1 columns, one per label, in the order of the table: a name, a pattern such as "label_*",
-                or a list of both.
+            label_columns: Columns of 1 (yes), 0 and empty cells (unknown), one per label, in the order of the table: a
+                name, a pattern such as "label_*", or a list of both. A 0 is a known no where some cell is empty;
+                where none is, a 0 may be a no or unknown.
             drop: Columns to leave out: a name, a pattern, or a list of both.
             features: The only columns to take as features, which a model needs; all others are left out.
             is_raw: False: features must be numbers, known and finite. True: they are kept as they are. None: they are
                 kept as they are where some are no numbers, or missing.
+            answers: The words for yes, no and unknown in label columns. A word for no beyond the usual ones is always
+                a known no.
         """
         if (label is None) == (label_columns is None):
             raise ValueError(
@@ -123,42 +128,57 @@ class Table:
                 f"{', '.join(self.frame.columns[:12])} …"
             )
         with naming(self.path):
-            frame = self.frame.drop(columns=self._match(drop))
+            frame = self.frame.drop(columns=self.match(drop))
             if label is not None:
                 self.check_columns([label], frame.columns)
-            names = self._match(label_columns) if label is None else [label]
+            names = self._label_names(frame, label_columns) if label is None else [label]
             inputs = frame.drop(columns=names)
             X = self._to_inputs(inputs, features, is_raw)
-            return self._build(X, *self._to_labels(frame[names], label, separator), inputs.columns, features)
+            return self._build(X, self._to_labels(frame[names], label, separator, answers), inputs.columns, features)
 
     def to_labels(
-        self, *, label: str | None = None, separator: str | None = None, label_columns: Names = None
-    ) -> tuple[Labels, tuple[str, ...]]:
-        """The labels alone, from one column or from 0/1 columns."""
+        self,
+        *,
+        label: str | None = None,
+        separator: str | None = None,
+        label_columns: Names = None,
+        drop: Names = None,
+        answers: Answers | None = None,
+    ) -> Labels:
+        """The labels alone, from one column or from 0/1 columns; see `to_dataset`."""
         with naming(self.path):
-            names = self._match(label_columns) if label is None else [label]
-            self.check_columns(names)
-            return self._to_labels(self.frame[names], label, separator)
+            frame = self.frame.drop(columns=self.match(drop))
+            names = self._label_names(frame, label_columns) if label is None else [label]
+            self.check_columns(names, frame.columns)
+            return self._to_labels(frame[names], label, separator, answers)
+
+    def _label_names(self, frame: pd.DataFrame, label_columns: Names) -> list[str]:
+        found = [name for name in self.match(label_columns) if name in frame.columns]
+        if not found:
+            raise ValueError(
+                f"{self.path.name} must have label columns; all that are named are dropped. Name others, or drop fewer."
+            )
+        return found
 
     def _to_labels(
-        self, frame: pd.DataFrame, label: str | None, separator: str | None
-    ) -> tuple[Labels, tuple[str, ...]]:
+        self, frame: pd.DataFrame, label: str | None, separator: str | None, answers: Answers | None
+    ) -> Labels:
         if label is not None:
-            return binarize(_label_cells(frame[label]), separator)
-        return self._to_indicator(frame), tuple(frame.columns)
+            indicator, names = binarize(_label_cells(frame[label]), separator)
+            return Labels.from_arrays(indicator, None, names)
+        return self._read_answers(frame, answers or Answers())
 
     def with_labels(
         self,
         inputs: pd.DataFrame,
-        Y: Labels,
-        label_names: tuple[str, ...],
+        labels: Labels,
         features: Sequence[str] | None,
         is_raw: bool | None,
     ) -> Dataset | RawDataset:
         """Some columns of this table beside labels; see `to_dataset`."""
         with naming(self.path):
             X = self._to_inputs(inputs, features, is_raw)
-            return self._build(X, Y, label_names, inputs.columns, features)
+            return self._build(X, labels, inputs.columns, features)
 
     def _to_inputs(
         self, inputs: pd.DataFrame, features: Sequence[str] | None, is_raw: bool | None
@@ -172,24 +192,26 @@ class Table:
         return self._to_features(inputs, are_needed=features is not None)
 
     def _build(
-        self, X: Any, Y: Labels, label_names: tuple[str, ...], columns: Iterable[str], features: Sequence[str] | None
+        self, X: Any, labels: Labels, columns: Iterable[str], features: Sequence[str] | None
     ) -> Dataset | RawDataset:
         name, file = strip_suffix(self.path), self.path.name
+        Y, names, negative = labels.observed, tuple(labels.classes), labels.known_negative
         if not isinstance(X, np.ndarray):
-            return RawDataset(name, X, Y, label_names, source=file)
-        return Dataset(name, X, Y, label_names, tuple(columns if features is None else features), source=file)
+            return RawDataset(name, X, Y, names, source=file, known_negative=negative)
+        used = tuple(columns if features is None else features)
+        return Dataset(name, X, Y, names, used, source=file, known_negative=negative)
 
     def without(self, drop: Names) -> pd.DataFrame:
         """The cells of all columns but those named or matched by a pattern."""
         with naming(self.path):
-            return self.frame.drop(columns=self._match(drop))
+            return self.frame.drop(columns=self.match(drop))
 
     def to_features(
         self, columns: Sequence[str] | None = None, drop: Names = None
     ) -> tuple[Features, tuple[str, ...] | None]:
         """The features alone; see `read_features`."""
         with naming(self.path):
-            frame = self.frame.drop(columns=self._match(drop))
+            frame = self.frame.drop(columns=self.match(drop))
             if columns is not None:
                 self.check_columns(columns, frame.columns)
                 frame = frame[list(columns)]
@@ -204,6 +226,13 @@ class Table:
             self.check_columns([column])
             return [str(cell) for cell in _label_cells(self.frame[column])]
 
+    def to_groups(self, column: str) -> npt.NDArray[np.int64]:
+        """A number per row, equal where the cells of a column are; a row with an empty cell is alone."""
+        with naming(self.path):
+            self.check_columns([column])
+            cells = self.frame[column]
+            return read_groups(cells.astype(object).mask(cells.astype(str).str.strip() == ""), len(cells))
+
     def check_columns(self, wanted: Sequence[str], present: Iterable[str] | None = None) -> None:
         """Raise a ValueError where a column is missing."""
         check_known(wanted, self.frame.columns if present is None else present, f"{self.path.name} has no column")
@@ -217,7 +246,7 @@ class Table:
         with open_binary(self.path) as file, closing(_cells(file, self.delimiter)) as rows:
             return next(islice(rows, row + 1, None))[0]
 
-    def _match(self, patterns: Names) -> list[str]:
+    def match(self, patterns: Names) -> list[str]:
         """The columns named or matched by a pattern, in the order of the table."""
         wanted = [patterns] if isinstance(patterns, str) else list(patterns or ())
         chosen: set[str] = set()
@@ -268,22 +297,19 @@ class Table:
             f"{found}{more}"
         )
 
-    def _to_indicator(self, frame: pd.DataFrame) -> Labels:
-        fault = next(filter(None, (_find_text(frame[column]) for column in frame.columns)), None)
-        if fault is not None:
+    def _read_answers(self, frame: pd.DataFrame, answers: Answers) -> Labels:
+        """Label columns; a 0 is a known no where some cell is unknown, or where the words for no were given."""
+        check_cases(frame.columns, "the line of column names")
+        codes = np.column_stack([answers.read(frame[column]) for column in frame.columns])
+        if (codes == -2).any():
+            row, column = (int(k) for k in np.argwhere(codes == -2)[0])
             raise ValueError(
-                f"{self.path.name}, {self.place(fault.row)}: label columns must hold 0 or 1; column '{fault.column}' "
-                f"holds {fault.value}. Correct it, or name the right label columns."
+                f"{self.path.name}, {self.place(row)}: label columns must hold 1 (yes), 0 (no) or nothing (unknown); "
+                f"column '{frame.columns[column]}' holds '{str(frame.iloc[row, column])[:40]}'. Correct it, name the "
+                "right label columns, or say what it means with --yes, --no or --unknown."
             )
-        Y = self._to_floats(frame)
-        wrong = np.argwhere((Y != 0) & (Y != 1))
-        if len(wrong):
-            row, column = (int(k) for k in wrong[0])
-            raise ValueError(
-                f"{self.path.name}, {self.place(row)}: label columns must hold 0 or 1; column "
-                f"'{frame.columns[column]}' holds {Y[row, column]:g}. Correct it, or name the right label columns."
-            )
-        return Y.astype(np.uint8)
+        is_told = bool((codes == -1).any()) or answers.tells_no
+        return Labels.from_arrays(codes == 1, codes == 0 if is_told else None, list(frame.columns))
 
 
 @dataclass(frozen=True)

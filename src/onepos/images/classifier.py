@@ -107,7 +107,7 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         hidden: Sequence[int] = (512,),
         scale: str = "standard",
         bias_init: str = "frequency",
-        epochs: int | None = None,
+        epochs: int | str = "auto",
         early_stopping: bool = True,
         batch_size: int = 32,
         lr: float = 1e-3,

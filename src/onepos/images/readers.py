@@ -10,11 +10,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from onepos.datasets.dataset import LabelledRows, Labels, Rows
+from onepos.datasets.dataset import LabelledRows, Rows
 from onepos.datasets.files import naming
 from onepos.datasets.table import Table, open_table
-from onepos.labels import binarize
-from onepos.validation import find_repeat
+from onepos.labels import Labels
+from onepos.validation import Indicator, find_repeat
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,6 +32,7 @@ class ImageDataset(LabelledRows):
         source: Where the data came from.
         observed: The observed labels, (n, c), a subset of Y, where the source is single-positive itself or
             ships a draw.
+        known_negative, groups: As in `Dataset`.
 
     Raises:
         ValueError: When one of the statements above does not hold; the text names the place.
@@ -40,11 +41,13 @@ class ImageDataset(LabelledRows):
     name: str
     root: str
     paths: tuple[str, ...]
-    Y: Labels
+    Y: Indicator
     label_names: tuple[str, ...]
     splits: Mapping[str, Rows] | None = None
     source: str = ""
-    observed: Labels | None = None
+    observed: Indicator | None = None
+    known_negative: Indicator | None = None
+    groups: Rows | None = None
 
     def __post_init__(self) -> None:
         """Check every field and freeze the arrays."""
@@ -165,6 +168,7 @@ def read_image_table(
     image: str = "path",
     label: str = "label",
     separator: str | None = None,
+    labels: Labels | None = None,
     check_files: bool = True,
 ) -> ImageDataset:
     """Read a table with a column of paths and a column of labels; other columns are left out.
@@ -175,23 +179,24 @@ def read_image_table(
         label: Column of the label; an empty cell means that no label is known to be positive.
         separator: What stands between several labels of one cell. Without it there is one label per image, and
             `observed` is set.
+        labels: The labels of the rows, if they are not in a column of the table.
         check_files: Whether every image must be there.
     """
     table = path if isinstance(path, Table) else open_table(Path(path), text=(image, label))
     with naming(table.path):
-        table.check_columns([image, label])
         paths = list_paths(table, image)
-        Y, names = binarize(table.frame[label].fillna("").astype(str), separator)
+        known = labels if labels is not None else table.to_labels(label=label, separator=separator)
         if check_files:
             check_images(table.path.parent, paths, table.path.name, table.place)
         return ImageDataset(
             name=table.path.stem,
             root=os.fspath(table.path.parent),
             paths=tuple(paths),
-            Y=Y,
-            label_names=names,
+            Y=known.observed,
+            label_names=tuple(known.classes),
             source=table.path.name,
-            observed=Y if separator is None else None,
+            observed=known.observed if labels is None and separator is None else None,
+            known_negative=known.known_negative,
         )
 
 
@@ -207,7 +212,7 @@ def list_paths(table: Table, image: str) -> list[str]:
     return paths
 
 
-Part: TypeAlias = tuple[list[str], Labels]
+Part: TypeAlias = tuple[list[str], Indicator]
 """Paths, relative to the root of the data, and the labels of each."""
 
 

@@ -144,6 +144,19 @@ class Mixing(NamedTuple):
         return torch.lerp(values[self.partner], values, share)
 
 
+def drop(values: Tensor, share: float) -> Tensor:
+    """Set a share of the values, to the next of 256 parts, to zero at random and scale the rest up.
+
+    On a CPU a sixth of the time of `torch.nn.functional.dropout`: one random number decides on eight values.
+    """
+    n_dropped = round(256 * share)
+    if n_dropped == 0:
+        return values
+    random = torch.empty(-(-values.numel() // 8), dtype=torch.int64, device=values.device).random_(-(2**63), None)
+    kept = random.view(torch.uint8)[: values.numel()].view(values.shape) >= n_dropped
+    return values * (kept * (256 / (256 - n_dropped)))
+
+
 @dataclass(frozen=True)
 class Batch:
     """What the loop hands to a method. It carries no true labels: a method can not peek.
@@ -220,10 +233,11 @@ class TrainView:
 
     @property
     def is_complete(self) -> Tensor:
-        """Which rows are fully reviewed: every label is known, some of them to be absent, (n,) of bool."""
+        """Which rows are fully reviewed: negatives are known, and of the row every label is, (n,) of bool."""
         if self.known_negative is None:
             return torch.zeros(self.n_samples, dtype=torch.bool, device=self.observed.device)
-        return ~self.hidden.any(1) & self.known_negative.any(1)
+        is_known = ~self.hidden.any(1)
+        return is_known if self.n_labels > 1 else is_known & self.known_negative.any(1)
 
     @property
     def n_samples(self) -> int:

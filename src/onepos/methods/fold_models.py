@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from sklearn.ensemble import ExtraTreesClassifier
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
-from onepos.methods.base import Watch
+from onepos.methods.base import Watch, drop
 
 Setting = tuple[float, float]
 """Learning rate and weight decay."""
@@ -214,7 +213,7 @@ def _forward(layers: list[Tensor], rows: Tensor, dropout: float = 0.0) -> Tensor
         return torch.baddbmm(layers[1], rows, layers[0])
     hidden = torch.relu(torch.baddbmm(layers[1], rows, layers[0]))
     if dropout:
-        hidden = F.dropout(hidden, dropout)
+        hidden = drop(hidden, dropout)
     return torch.baddbmm(layers[3], hidden, layers[2])
 
 

@@ -130,6 +130,7 @@ class Completing:
         model: The folder of the model that is fitted again; None where it is not.
         inputs: The rows as that model takes them.
         out: The folder to which the model is written that learned from the answers.
+        groups: One value per row; rows with equal values are never judged by each other.
     """
 
     X: Any
@@ -139,6 +140,7 @@ class Completing:
     model: Path | None = None
     inputs: Any = None
     out: Path | None = None
+    groups: Any = None
 
     def __call__(self, labels: Labels, sample: list[int], tell: Tell) -> Judgement:
         """Judge all rows."""
@@ -150,6 +152,7 @@ class Completing:
                 self.X,
                 labels,
                 min_precision=self.min_precision,
+                groups=self.groups,
                 items=self.items,
                 random_rows=np.array(sample, np.intp),
                 random_state=self.seed,
@@ -172,7 +175,7 @@ class Completing:
         y = pd.DataFrame(labels.to_array(), columns=labels.classes)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            model.fit(self.inputs, y, on_progress=lambda what, done, n: tell(what, done - 1, n))
+            model.fit(self.inputs, y, groups=self.groups, on_progress=lambda what, done, n: tell(what, done - 1, n))
         model.save(self.out)
         return str(self.out)
 

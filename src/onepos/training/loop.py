@@ -234,8 +234,10 @@ def _hold_out(order: Positions, count: int, task: Task) -> tuple[Positions, Posi
     _, first = np.unique(task.groups[order], return_index=True)
     groups = task.groups[order[np.sort(first)]]  # in the order in which they come
     size = np.bincount(task.groups[order], minlength=int(task.groups.max()) + 1)[groups]
-    n_groups = max(1, int(np.searchsorted(np.cumsum(size), count, side="right")))
-    taken = np.isin(task.groups, groups[:n_groups])
+    fits = size <= count  # a group of most of the rows is learnt from
+    total = np.cumsum(np.where(fits, size, 0))
+    chosen = groups[fits & (total <= count)] if fits.any() else groups[[int(size.argmin())]]
+    taken = np.isin(task.groups, chosen)
     return np.intersect1d(order, np.flatnonzero(taken)), np.flatnonzero(~taken)
 
 

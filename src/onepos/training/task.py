@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onepos.methods.base import Batch, Memory, Method, Mixing, Shared
+from onepos.methods.base import Batch, Memory, Method, Mixing, Shared, drop
 from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.plan import USUAL_EPOCHS, Plan
 from onepos.training.runtime import NETWORK_STREAM, count_weights, seeded
@@ -85,8 +84,8 @@ class Learner(nn.Module):
         if mixing is not None:
             views = tuple(mixing.apply(view) for view in views)
         if self.method.drops_inputs:
-            views = tuple(F.dropout(view, self.method.drops_inputs) for view in views)
-        features = [F.dropout(self.embed(view), self.method.drops_features) for view in views]
+            views = tuple(drop(view, self.method.drops_inputs) for view in views)
+        features = [drop(self.embed(view), self.method.drops_features) for view in views]
         result = self.method.loss(features, Batch(views, observed, index, mixing, known_negative))
         return result if isinstance(result, tuple) else (result, {})
 
