@@ -1,7 +1,7 @@
 """CRISP+ with its defaults beside what a user would do instead, on development sets and synthetic rows.
 
     python research/scripts/baselines.py STORE [--seeds 11,12,13] [--data yeast,scene] [--methods …] [--workers 2]
-                                         [--out FILE]
+                                         [--out FILE] [--beside PAGE]
 
 Each row of the training part (80 %) shows one of its labels, drawn uniformly. All models see the same rows and the same
 draw; nothing is tuned on full labels, and test rows (10 %, or the part that comes with the data) are used once. What a
@@ -14,7 +14,8 @@ user would do instead, on standardized features, with the observed label as the 
 
 Trees are left out where their leaves would not fit into memory (more than 500 labels), one-vs-rest regression there
 too. `full-network` and `full-trees` learn from all labels: the better of both is the strongest model with full labels.
-STORE is a file of JSON lines; runs that are in it are not made again.
+STORE is a file of JSON lines; runs that are in it are not made again. With --beside, the columns of models that are not
+in the store are taken from a page of an earlier run with the same seeds.
 """
 
 from __future__ import annotations
@@ -162,7 +163,23 @@ def run(job: tuple[str, int, str]) -> dict[str, Any]:
     return {"data": name, "seed": seed, "method": method, "seconds": seconds, "scores": kept | facts}
 
 
-def page(lines: list[dict[str, Any]], command: str) -> str:
+def read_page(path: Path) -> dict[tuple[str, str, str], float]:
+    """The means of an earlier page, by title, data set and model."""
+    found: dict[tuple[str, str, str], float] = {}
+    title, header = "", []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split("|")]
+        if line.startswith("## "):
+            title = line.removeprefix("## ")
+        elif cells[0] == "data set":
+            header = cells
+        elif line.startswith("| ") and not cells[0].startswith("mean of"):
+            pairs = zip(header[1:], cells[1:], strict=True)
+            found |= {(title, cells[0], name): float(cell) for name, cell in pairs if name in METHODS and cell != "–"}
+    return found
+
+
+def page(lines: list[dict[str, Any]], command: str, beside: dict[tuple[str, str, str], float]) -> str:
     """Tables of average precision and mAP, the smallest distance from the best of what a user would do instead."""
     parts = [
         "# CRISP+ beside what a user would do instead",
@@ -172,7 +189,8 @@ def page(lines: list[dict[str, Any]], command: str) -> str:
         f"strongest model with full labels. Made by `{command}`.",
     ]
     names = [name for name in dict.fromkeys(line["data"] for line in lines)]
-    methods = [m for m in METHODS if any(line["method"] == m for line in lines)]
+    run_here = [m for m in METHODS if any(line["method"] == m for line in lines)]
+    methods = [m for m in METHODS if m in run_here or any(key[2] == m for key in beside)]
     for metric, title in (("average_precision", "Average precision"), ("map", "mAP"), ("micro_f1", "Micro-F1")):
         found = {
             (name, method): [line["scores"][metric] for line in lines if _is(line, name, method)]
@@ -180,6 +198,7 @@ def page(lines: list[dict[str, Any]], command: str) -> str:
             for method in methods
         }
         mean = {key: float(np.mean(values)) for key, values in found.items() if values}
+        mean |= {key[1:]: value for key, value in beside.items() if key[0] == title and key[2] not in run_here}
         parts += ["", f"## {title}", "", "| data set | " + " | ".join(methods) + " | CRISP+ − best instead |"]
         parts.append("|:---" + "|---:" * (len(methods) + 1) + "|")
         differences = []
@@ -218,6 +237,7 @@ def main() -> None:
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--beside", type=Path)
     options = parser.parse_args()
     lines = [json.loads(text) for text in options.store.read_text().splitlines()] if options.store.exists() else []
     done = {(line["data"], line["seed"], line["method"]) for line in lines}
@@ -236,7 +256,8 @@ def main() -> None:
             print(line["data"], line["seed"], line["method"], line.get("scores"), flush=True)
     order = [name for name in DATA if any(line["data"] == name for line in lines)]
     lines.sort(key=lambda line: (order.index(line["data"]), line["seed"], METHODS.index(line["method"])))
-    text = page(lines, f"python research/scripts/baselines.py STORE --seeds {options.seeds}")
+    beside = {} if options.beside is None else read_page(options.beside)
+    text = page(lines, f"python research/scripts/baselines.py STORE --seeds {options.seeds}", beside)
     if options.out:
         write_atomically(options.out, text.encode())
     print(text)

@@ -64,8 +64,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         scale: "clipped" (zero mean and unit variance on the training rows, cut at ±5), "standard" (without the cut)
             or "none". A raw table is scaled by its encoder, whatever this says.
         bias_init: "frequency" or "zero", see `Plan`.
-        epochs: Passes over the training rows, at most. "auto" is 20; for CRISP+ on fewer than 8 000 rows of numbers it
-            is more, up to 40.
+        epochs: Passes over the training rows, at most. "auto" is 20; for CRISP+ on fewer than 8 000 dense rows it is
+            more, up to 40.
         early_stopping: Whether `fit` looks for the best number of epochs where no `validation` is given: it trains on
             four fifths of the rows, finds the best epoch by the others, and then trains on all rows for as long.
             Methods that do not overfit skip this.

@@ -16,7 +16,7 @@ from onepos.methods.base import Batch, Memory, Method, Mixing, Shared, drop
 from onepos.training.backbones import make_backbone, n_outputs
 from onepos.training.plan import USUAL_EPOCHS, Plan
 from onepos.training.runtime import NETWORK_STREAM, count_weights, seeded
-from onepos.training.samples import Samples
+from onepos.training.samples import DenseRows, Samples
 
 Indicator = npt.NDArray[np.uint8]
 
@@ -180,11 +180,11 @@ def make_task(
 
 
 def usual_epochs(task: Task) -> int:
-    """Passes over the rows where no number is asked for: of few rows of numbers more, until enough steps are made.
+    """Passes over the rows where no number is asked for: of few dense rows more, until enough steps are made.
 
     Only for a method that does not overfit when it is trained for longer.
     """
-    if task.learner.method.stops_early or "views" in task.samples.offers:
+    if task.learner.method.stops_early or not isinstance(task.samples, DenseRows):
         return USUAL_EPOCHS
     n_steps = -(-len(task.observed) // task.plan.batch_size)
     return min(2 * USUAL_EPOCHS, max(USUAL_EPOCHS, -(-_ENOUGH_STEPS // n_steps)))

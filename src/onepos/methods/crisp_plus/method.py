@@ -121,7 +121,8 @@ class CRISPPlus(Method):
         self.mixes_rows = bool(self.mix) and train.is_tabular
         has_layers = next(train.backbone.parameters(), None) is not None
         self.drops_features = _DROPOUT if train.is_tabular and has_layers else 0.0
-        self.drops_inputs = _INPUT_DROPOUT if self.drops_features and not _is_linear(fit.weight) else 0.0
+        is_dense = train.is_tabular and train.sparse_inputs() is None
+        self.drops_inputs = _INPUT_DROPOUT if self.drops_features and is_dense and not _is_linear(fit.weight) else 0.0
         frequency = (observed.sum(0) + 0.5) / (observed.sum() + 0.5 * train.n_labels)
         self.head.start_at(frequency.log(), 0.0)
 
