@@ -28,6 +28,7 @@ LAYERS = [
     ["export"],
     ["bench"],
     ["report"],
+    ["server"],
     ["cli", "__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
@@ -70,7 +71,8 @@ def test_imports_go_upwards(path):
         (["datasets", "tables", "protocol", "metrics", "criteria", "scoring"], ["torch"]),
         (["bench.results", "bench.study", "bench.store", "bench.statistics"], ["torch", "sklearn"]),
         (["report"], ["torch", "sklearn"]),
-        (["cli"], ["torch", "sklearn", "pandas", "matplotlib"]),
+        (["server"], ["torch", "sklearn", "pandas"]),
+        (["cli"], ["torch", "sklearn", "pandas", "matplotlib", "fastapi"]),
     ],
     ids=lambda names: names[0],
 )

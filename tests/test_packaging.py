@@ -51,3 +51,13 @@ def test_every_install_in_a_workflow_has_constraints():
     for path in (ROOT / ".github" / "workflows").glob("*.yml"):
         for line in re.findall(r"pip install .*", path.read_text(encoding="utf-8")):
             assert " -c constraints" in line, line
+
+
+def test_the_wheel_holds_the_files_of_the_pages():
+    wheel = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed")
+    builder = wheel.WheelBuilder(str(ROOT))
+    held = {file.distribution_path for file in builder.recurse_included_files()}
+    for folder in ("server/static", "report/templates"):
+        files = list((ROOT / "src" / "onepos" / folder).iterdir())
+        assert files
+        assert {f"onepos/{folder}/{path.name}" for path in files} <= held

@@ -134,6 +134,12 @@ def load_model(
         ) from error
 
 
+def read_columns(folder: str | os.PathLike[str]) -> tuple[list[str] | None, bool | None]:
+    """The columns of a table that a model takes, and whether it takes raw cells; without loading its weights."""
+    facts = _parse_facts(Path(folder) / _FACTS)
+    return facts.get("feature_names"), facts.get("table_encoder") is not None
+
+
 def _read_facts(folder: Path, checksum: str) -> dict[str, Any]:
     """The facts about the weights with this checksum: those in place, or those that a kill left beside them."""
     waiting = folder / _NEXT.format(_FACTS)

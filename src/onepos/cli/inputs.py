@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from onepos.validation import name_some, suggest
+from onepos.validation import find_repeat, name_some, suggest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +75,31 @@ def read_rows(
     if table is not None and features is None and not isinstance(dataset, RawDataset):
         _warn_of_id_columns(table.frame[list(dataset.feature_names or ())])
     return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
+
+
+def read_ids(data: str, rows: LabelledRows, options: RowOptions) -> list[str]:
+    """The ids of the rows that `read_rows` gave: those of --id, the paths of images, or the row numbers."""
+    name, part = _cut_part(data)
+    if options.id_column is None:
+        return list(rows.files) if hasattr(rows, "files") else [str(row) for row in range(rows.n_samples)]
+    table = _open_if_table(name, options, options.id_column)
+    if table is not None:
+        ids = table.to_texts(options.id_column)
+    elif hasattr(rows, "files"):
+        raise ValueError(f"--id names a column of a table; {name} is none, and its paths are the ids. Leave it out.")
+    else:
+        from onepos.datasets.embeddings import read_embeddings
+
+        ids = read_embeddings(name, options.id_column).ids or []
+    if part:
+        whole = read_rows(name, options)
+        ids = [ids[row] for row in _parts(whole, options.split_seed)[part]]
+    if repeat := find_repeat(ids):
+        raise ValueError(
+            f"every id must come once; in {name} {ids[repeat[0]]!r} is in rows {repeat[0]} and {repeat[1]}. Remove one "
+            "of them, or name another column with --id."
+        )
+    return ids
 
 
 def _read_labelled(table: Table, options: RowOptions, columns: dict[str, Any], **how: Any) -> Dataset | RawDataset:
