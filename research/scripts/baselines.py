@@ -14,8 +14,8 @@ user would do instead, on standardized features, with the observed label as the 
 
 Trees are left out where their leaves would not fit into memory (more than 500 labels), one-vs-rest regression there
 too. `full-network` and `full-trees` learn from all labels: the better of both is the strongest model with full labels.
-STORE is a file of JSON lines; runs that are in it are not made again. With --beside, the columns of models that are not
-in the store are taken from a page of an earlier run with the same seeds.
+STORE is a file of JSON lines; runs that are in it are not made again. With --beside, what is not in the store is taken
+from a page of an earlier run with the same seeds.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ OURS = "crisp-plus"
 INSTEAD = ("one-vs-rest", "softmax", "extra-trees", "random-forest")
 METHODS = (OURS, "an", "crisp", *INSTEAD, "full-network", "full-trees")
 METRICS = ("average_precision", "map", "ranking_loss", "micro_f1", "macro_f1", "hamming_loss")
+_DECISIONS = {"labels per row": "true", "predicted": "predicted", "rows without a label": "empty"}
 
 
 def linear_rows(n: int, seed: int, d: int = 50, c: int = 100) -> tuple[Any, ...]:
@@ -163,9 +164,12 @@ def run(job: tuple[str, int, str]) -> dict[str, Any]:
     return {"data": name, "seed": seed, "method": method, "seconds": seconds, "scores": kept | facts}
 
 
-def read_page(path: Path) -> dict[tuple[str, str, str], float]:
+Means = dict[tuple[str, str, str], float]
+
+
+def read_page(path: Path) -> Means:
     """The means of an earlier page, by title, data set and model."""
-    found: dict[tuple[str, str, str], float] = {}
+    found: Means = {}
     title, header = "", []
     for line in path.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split("|")]
@@ -175,11 +179,12 @@ def read_page(path: Path) -> dict[tuple[str, str, str], float]:
             header = cells
         elif line.startswith("| ") and not cells[0].startswith("mean of"):
             pairs = zip(header[1:], cells[1:], strict=True)
-            found |= {(title, cells[0], name): float(cell) for name, cell in pairs if name in METHODS and cell != "–"}
+            kept = (*METHODS, *_DECISIONS)
+            found |= {(title, cells[0], k): float(cell.strip(" %")) for k, cell in pairs if k in kept and cell != "–"}
     return found
 
 
-def page(lines: list[dict[str, Any]], command: str, beside: dict[tuple[str, str, str], float]) -> str:
+def page(lines: list[dict[str, Any]], command: str, beside: Means) -> str:
     """Tables of average precision and mAP, the smallest distance from the best of what a user would do instead."""
     parts = [
         "# CRISP+ beside what a user would do instead",
@@ -188,8 +193,12 @@ def page(lines: list[dict[str, Any]], command: str, beside: dict[tuple[str, str,
         "four usual models on that set. The two on the right learn from all labels; the better of them is the "
         f"strongest model with full labels. Made by `{command}`.",
     ]
-    names = [name for name in dict.fromkeys(line["data"] for line in lines)]
-    run_here = [m for m in METHODS if any(line["method"] == m for line in lines)]
+    run_sets = {line["data"] for line in lines} | {key[1] for key in beside}
+    names = [name for name in DATA if name in run_sets]
+    if beside:
+        new = ", ".join(name for name in names if any(_is(line, name, OURS) for line in lines))
+        parts[-1] += f" The runs of {OURS} on {new} are of the present version; all others were made before and kept."
+    run_here = {line["method"] for line in lines}
     methods = [m for m in METHODS if m in run_here or any(key[2] == m for key in beside)]
     for metric, title in (("average_precision", "Average precision"), ("map", "mAP"), ("micro_f1", "Micro-F1")):
         found = {
@@ -198,7 +207,7 @@ def page(lines: list[dict[str, Any]], command: str, beside: dict[tuple[str, str,
             for method in methods
         }
         mean = {key: float(np.mean(values)) for key, values in found.items() if values}
-        mean |= {key[1:]: value for key, value in beside.items() if key[0] == title and key[2] not in run_here}
+        mean = {key[1:]: value for key, value in beside.items() if key[0] == title} | mean
         parts += ["", f"## {title}", "", "| data set | " + " | ".join(methods) + " | CRISP+ − best instead |"]
         parts.append("|:---" + "|---:" * (len(methods) + 1) + "|")
         differences = []
@@ -214,13 +223,16 @@ def page(lines: list[dict[str, Any]], command: str, beside: dict[tuple[str, str,
         complete = [name for name in names if all((name, m) in mean for m in methods)]
         cells = [f"{np.mean([mean[name, m] for name in complete]):.3f}" if complete else "–" for m in methods]
         parts.append(f"| mean of {len(complete)} | " + " | ".join(cells) + f" | {np.mean(differences):+.3f} |")
-    parts += ["", "## Decisions of CRISP+", "", "| data set | labels per row | predicted | rows without a label |"]
-    parts.append("|:---|---:|---:|---:|")
+    title = "Decisions of CRISP+"
+    parts += ["", f"## {title}", "", "| data set | " + " | ".join(_DECISIONS) + " |", "|:---|---:|---:|---:|"]
     for name in names:
         of_set = [line["scores"] for line in lines if _is(line, name, OURS)]
-        if of_set:
-            true, predicted, empty = (np.mean([each[k] for each in of_set]) for k in ("true", "predicted", "empty"))
-            parts.append(f"| {name} | {true:.2f} | {predicted:.2f} | {100 * empty:.1f} % |")
+        found = {words: np.mean([each[k] for each in of_set]) for words, k in _DECISIONS.items()} if of_set else {}
+        found = found or {words: beside[title, name, words] for words in _DECISIONS if (title, name, words) in beside}
+        if found:
+            true, predicted, empty = found.values()
+            share = 100 * empty if of_set else empty
+            parts.append(f"| {name} | {true:.2f} | {predicted:.2f} | {share:.1f} % |")
     return "\n".join(parts) + "\n"
 
 
