@@ -181,7 +181,7 @@ def complete_labels(
     """Add the labels that nobody wrote down, as far as they can be added with the wanted precision.
 
     Rows of which all labels are known, some of them to be absent, are taken as a random sample: they calibrate the
-    probabilities and count for the class priors. `random_rows` says otherwise.
+    probabilities and count for the class priors. `random_rows`, or `Labels.at_random`, says otherwise.
 
     Args:
         X: As for `SinglePositiveClassifier.fit`: an array, a data frame, a sparse matrix or a raw table. None with
@@ -224,7 +224,7 @@ def complete_labels(
         labels = Labels.read(y, len(judged))
         _check_held_out(judged, labels)
     known = _read_known(labels)
-    sample = _read_sample(random_rows, known)
+    sample = _read_sample(random_rows, known, labels)
     estimate = _estimate(judged, known, sample, cardinality)
     return _complete(labels, known, sample, judged, estimate, min_precision, _read_items(items, labels), seed)
 
@@ -249,10 +249,10 @@ def _read_known(labels: Labels) -> Known:
     return Known(positive, negative, (positive | negative).all(1) & negative.any(1))
 
 
-def _read_sample(random_rows: Any, known: Known) -> Flags:
+def _read_sample(random_rows: Any, known: Known, labels: Labels) -> Flags:
     """The rows that calibrate, (n,)."""
     if random_rows is None:
-        return known.complete
+        return known.complete if labels.at_random is None else known.complete & labels.at_random
     given, n = np.asarray(random_rows), len(known.complete)
     is_mask = given.dtype == bool and given.shape == (n,)
     is_rows = given.ndim == 1 and given.dtype.kind in "iu" and (len(given) == 0 or 0 <= given.min() <= given.max() < n)

@@ -417,8 +417,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             X_val = self._read_rows(X_val, reset=False)
             Y_val = Labels.read(y_val, X_val.shape[0], classes=self.classes_).to_array()
             held_out = Validation(as_samples(X_val, self.scaling_), Y_val, is_full(Y_val))
-        data = TrainingData(as_samples(X, self.scaling_), held_out, self._offers, groups=groups)
-        negative = labels.known_negative
+        samples, negative = as_samples(X, self.scaling_), labels.known_negative
+        data = TrainingData(samples, held_out, self._offers, groups=groups, at_random=labels.at_random)
         return make_task(
             data, observed, method, plan, network=self.network, hidden=self.hidden, known_negative=negative
         )

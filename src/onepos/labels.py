@@ -42,6 +42,8 @@ class Labels:
         negative: Entries known to be absent, the same.
         classes: The labels, in column order.
         items: The ids of the rows of a long table; None of other forms.
+        at_random: Which rows chance alone picked for the review, (n,); only these show how frequent the labels are. None
+            where no fully reviewed row was picked otherwise, such as for being doubtful.
 
     Example:
         >>> labels = Labels.read([[1.0, 0.0, np.nan], [np.nan, 1.0, np.nan]], 2)
@@ -53,6 +55,7 @@ class Labels:
     negative: sp.csr_array
     classes: npt.NDArray[Any]
     items: npt.NDArray[Any] | None = None
+    at_random: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         shape = self.positive.shape
@@ -60,6 +63,11 @@ class Labels:
             raise ValueError(
                 "positive and negative must have one shape, with a column per class; they have "
                 f"{shape} and {self.negative.shape}, and there are {len(self.classes)} classes. Pass equal shapes."
+            )
+        if self.at_random is not None and np.shape(self.at_random) != shape[:1]:
+            raise ValueError(
+                f"at_random must hold True or False for every row, {shape[0]} in all; its shape is "
+                f"{np.shape(self.at_random)}. Leave it out where all reviewed rows were drawn at random."
             )
         both = self.positive.multiply(self.negative).tocoo()
         if both.nnz:
@@ -112,11 +120,11 @@ class Labels:
         answers: Answers | None = None,
         place: Callable[[int], str] = place_of,
     ) -> Labels:
-        """Read a table with a row per answer: columns item, label, value and, where there are, source and time.
+        """Read a table with a row per answer: columns item, label, value and, where there are, time and reason.
 
         A value is yes (1, true, yes), no (0, false, no) or unknown (empty, unknown, unsure, ?); without the column all
         are yes. Where an item has several answers about a label, the latest `time` counts; without times they must
-        agree, but for unknown ones.
+        agree, but for unknown ones. Items whose `reason` is doubtful were not picked at random, see `at_random`.
 
         Args:
             table: A data frame, or what becomes one.
@@ -134,15 +142,17 @@ class Labels:
         found = read_long(table, items, answers or Answers(), place)
         shape = len(found.items), len(found.classes)
         parts = [_sparse(found.row[found.value == k], found.column[found.value == k], shape) for k in (1, 0)]
-        labels = cls(parts[0], parts[1], found.classes, found.items)
+        labels = cls(parts[0], parts[1], found.classes, found.items, found.at_random)
         return labels if classes is None else labels._with_classes(np.asarray(classes), subset=True)
 
     @classmethod
-    def from_arrays(cls, positive: Any, negative: Any, classes: Sequence[Any] | npt.NDArray[Any]) -> Labels:
+    def from_arrays(
+        cls, positive: Any, negative: Any, classes: Sequence[Any] | npt.NDArray[Any], at_random: Any = None
+    ) -> Labels:
         """Labels of two indicators (n, c), of known positives and of known negatives; None for no known negative."""
         marks = check_indicator(positive, "positive").view(np.bool_)
         nos = np.zeros_like(marks) if negative is None else check_indicator(negative, "negative").view(np.bool_)
-        return cls(sp.csr_array(marks), sp.csr_array(nos), np.asarray(classes))
+        return cls(sp.csr_array(marks), sp.csr_array(nos), np.asarray(classes), at_random=at_random)
 
     @property
     def observed(self) -> Indicator:
@@ -168,10 +178,16 @@ class Labels:
         n_known = np.diff(self.positive.indptr) + np.diff(self.negative.indptr)
         return np.asarray(self.is_reviewed & (n_known == len(self.classes)))
 
+    @property
+    def is_sample(self) -> npt.NDArray[np.bool_]:
+        """Which rows are fully reviewed and were picked by chance alone, (n,)."""
+        return self.is_complete if self.at_random is None else self.is_complete & self.at_random
+
     def take(self, rows: Any) -> Labels:
         """The labels of some rows, by their numbers or a mask, in this order."""
-        items = None if self.items is None else self.items[rows]
-        return Labels(sp.csr_array(self.positive[rows]), sp.csr_array(self.negative[rows]), self.classes, items)
+        items, at_random = (None if each is None else each[rows] for each in (self.items, self.at_random))
+        positive, negative = sp.csr_array(self.positive[rows]), sp.csr_array(self.negative[rows])
+        return Labels(positive, negative, self.classes, items, at_random)
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -211,7 +227,7 @@ class Labels:
             column = np.array([place[label] for label in own], np.intp)
             shape = len(self), len(wanted)
             parts = [_sparse(row, column[label], shape) for row, label in (part.nonzero() for part in parts)]
-        return Labels(parts[0], parts[1], classes, self.items)
+        return Labels(parts[0], parts[1], classes, self.items, self.at_random)
 
 
 def binarize(cells: Iterable[Any], separator: str | None = None) -> tuple[Indicator, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""A long table of answers, one per line (item, label, value, perhaps source and time) → what is known of each entry."""
+"""A long table of answers, one per line (item, label, value, perhaps time and reason) → what is known of each entry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ YES = frozenset({"1", "1.0", "true", "yes", "y"})
 NO = frozenset({"0", "0.0", "false", "no", "n"})
 UNKNOWN = frozenset({"", "nan", "none", "unknown", "unsure", "?", "<na>"})
 
-_COLUMNS = ("item", "label", "value", "source", "time")
+_COLUMNS = ("item", "label", "value", "source", "time", "reason")
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,8 @@ class LongLabels(NamedTuple):
         row: Of each entry its place in `items`.
         column: Its place in `classes`.
         value: 1 for yes, 0 for no, -1 for unknown.
+        at_random: Of each item whether none of its answers was given because it looked doubtful; None if that is so of
+            all.
     """
 
     items: npt.NDArray[Any]
@@ -83,6 +85,7 @@ class LongLabels(NamedTuple):
     row: Codes
     column: Codes
     value: Codes
+    at_random: npt.NDArray[np.bool_] | None = None
 
 
 def place_of(position: int) -> str:
@@ -96,6 +99,7 @@ def read_long(table: Any, items: Any, answers: Answers, place: Callable[[int], s
     value = _read_values(frame, answers, place)
     row, ids = _match_items(frame["item"], items, place)
     column, classes = _find_labels(frame["label"])
+    at_random = _read_reasons(frame, row, len(ids))
     named = column >= 0
     if (value[~named] >= 0).any():
         line = int(np.flatnonzero(~named & (value >= 0))[0])
@@ -109,7 +113,7 @@ def read_long(table: Any, items: Any, answers: Answers, place: Callable[[int], s
     order = kept[np.lexsort((value[kept], key[kept]))]
     is_last = np.r_[key[order][1:] != key[order][:-1], True] if len(order) else np.zeros(0, bool)
     order = order[is_last]
-    return LongLabels(ids, classes, row[order], column[order], value[order])
+    return LongLabels(ids, classes, row[order], column[order], value[order], at_random)
 
 
 def _as_frame(table: Any) -> pd.DataFrame:
@@ -191,6 +195,18 @@ def _find_labels(column: pd.Series[Any]) -> tuple[Codes, npt.NDArray[Any]]:
         classes = classes.astype(np.int64)
     check_cases(classes.tolist(), "the column 'label'")
     return np.asarray(place, np.int64), classes
+
+
+def _read_reasons(frame: pd.DataFrame, row: Codes, n_items: int) -> npt.NDArray[np.bool_] | None:
+    """Which items were not shown for being doubtful; a review page writes the reason beside each answer."""
+    if "reason" not in frame.columns:
+        return None
+    is_doubtful = (frame["reason"].astype(str).str.strip().str.lower() == "doubtful").to_numpy()
+    if not is_doubtful.any():
+        return None
+    at_random = np.ones(n_items, bool)
+    at_random[row[is_doubtful]] = False
+    return at_random
 
 
 def _read_times(frame: pd.DataFrame, named: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64] | None:

@@ -194,7 +194,7 @@ def _merge(observed: Labels, answers: Labels | None, ids: list[Any]) -> Labels:
             f"labels and answers must agree; item {str(ids[int(clash.row[0])])!r}, label "
             f"{names[int(clash.col[0])]!r} is yes in one and no in the other. Correct the table or the answer."
         )
-    return Labels(parts[0], parts[1], np.array(names))
+    return Labels(parts[0], parts[1], np.array(names), at_random=answers.at_random)
 
 
 def _as_features(
@@ -212,7 +212,6 @@ def _as_features(
     import numpy as np
 
     from onepos.images.features import ImageFeatures
-    from onepos.labels import Labels
 
     given: dict[str, Any] = {
         "network": network.network,
@@ -222,8 +221,7 @@ def _as_features(
     frozen = ImageFeatures(**chosen, image_size=network.size, **images.parameters())
     features = frozen.fit(X).transform(X, on_images=lambda what, step, n: advance(what, step - 1, n))
     kept = np.flatnonzero(~np.isnan(features).any(1))
-    read = Labels(labels.positive[kept], labels.negative[kept], labels.classes)
-    return np.asarray(features)[kept], read, [ids[k] for k in kept]
+    return np.asarray(features)[kept], labels.take(kept), [ids[k] for k in kept]
 
 
 def _write(done: Completion, out: Path, review: int | None, suffix: str) -> dict[str, Path]:

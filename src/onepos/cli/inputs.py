@@ -341,7 +341,7 @@ def observe(rows: LabelledRows, options: DrawOptions, seed: int, positives: str,
             save_draw(save_to, observed, how=str(how), seed=seed)
         return Labels.from_arrays(observed, None, rows.label_names)
     if rows.observed is not None:
-        return Labels.from_arrays(rows.observed, rows.known_negative, rows.label_names)
+        return Labels.from_arrays(rows.observed, rows.known_negative, rows.label_names, rows.at_random)
     known = rows.known
     if positives == "single":  # checked here too, because importing torch before an error takes seconds
         check_one_positive(rows.Y, "the data", skip=known.is_reviewed)

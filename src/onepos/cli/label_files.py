@@ -72,7 +72,13 @@ def read_with_labels(
     labels = joined.labels
     names, negative = tuple(labels.classes), labels.known_negative
     vectors = Dataset(
-        strip_suffix(Path(name)), found.X, labels.observed, names, source=file, known_negative=negative
+        strip_suffix(Path(name)),
+        found.X,
+        labels.observed,
+        names,
+        source=file,
+        known_negative=negative,
+        at_random=labels.at_random,
     )  # labels of another length are refused here
     return _with_groups(vectors, joined, table, options)
 

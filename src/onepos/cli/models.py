@@ -373,14 +373,18 @@ def priors(
 
 
 def _estimate(scores: Any, known: Labels, estimator: str, settings: dict[str, Any]) -> PriorEstimate:
-    """Class priors; with "bracket", fully reviewed rows count as a random sample, and not as draws of one label."""
+    """Class priors; with "bracket", fully reviewed rows are no draws of one label, and count if chance picked them."""
+    import numpy as np
+
     from onepos.priors import estimate_priors
 
-    observed, complete = known.observed, known.is_complete
-    if estimator != Estimator.bracket or complete.sum() < 2:
+    observed, sample, drawn = known.observed, known.is_sample, ~known.is_complete
+    if estimator != Estimator.bracket:
         return estimate_priors(scores, observed, estimator=estimator, **settings)
-    drawn = ~complete if observed[~complete].any() else complete | True
-    return estimate_priors(scores[drawn], observed[drawn], estimator=estimator, labelled=observed[complete], **settings)
+    if not observed[drawn].any():
+        drawn = np.ones(len(drawn), bool)
+    labelled = observed[sample] if sample.sum() >= 2 else None
+    return estimate_priors(scores[drawn], observed[drawn], estimator=estimator, labelled=labelled, **settings)
 
 
 def _refuse_unused(settings: dict[str, Any], estimator: Estimator) -> None:

@@ -78,7 +78,7 @@ def serve(
             X = _features(fitted, inputs, image_options, advance)
             is_read = ~(X != X).any(1)  # all but skipped images
             ids = [name for name, is_kept in zip(ids, is_read, strict=True) if is_kept]
-            X, rows, labels = X[is_read], rows.take(is_read), _take(labels, is_read, ids)
+            X, rows, labels = X[is_read], rows.take(is_read), labels.take(is_read)
             inputs = as_inputs(rows)
         judge = Completing(X, ids, min_precision, seed, model, inputs, out, getattr(rows, "groups", None))
         store = Store(answers)
@@ -145,16 +145,7 @@ def _spread(rows: LabelledRows, observed: Labels, names: list[str], ids: list[st
     for part in (observed.positive.tocoo(), observed.negative.tocoo()):
         entries = np.ones(part.nnz, bool), (part.row, place[part.col])
         parts.append(sp.csr_array(sp.coo_array(entries, (len(ids), len(names)))))
-    return Labels(parts[0], parts[1], np.array(names), np.array(ids))
-
-
-def _take(labels: Labels, is_read: Any, ids: list[str]) -> Labels:
-    """The labels of some rows."""
-    import numpy as np
-
-    from onepos.labels import Labels
-
-    return Labels(labels.positive[is_read], labels.negative[is_read], labels.classes, np.array(ids))
+    return Labels(parts[0], parts[1], np.array(names), np.array(ids), observed.at_random)
 
 
 def _features(fitted: SinglePositiveClassifier, files: Any, images: options.ImageOptions, advance: Advance) -> Any:

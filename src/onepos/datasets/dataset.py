@@ -40,6 +40,7 @@ class LabelledRows:
     observed: Indicator | None
     known_negative: Indicator | None
     groups: Rows | None
+    at_random: npt.NDArray[np.bool_] | None
 
     def _check_labels(self) -> None:
         names = tuple(map(str, self.label_names))
@@ -50,6 +51,8 @@ class LabelledRows:
             self.__dict__["observed"] = self._check_observed()
         if self.known_negative is not None:
             self.__dict__["known_negative"] = self._check_negative()
+        if self.at_random is not None:
+            Labels.from_arrays(self.Y, None, self.label_names, self.at_random)  # refuses another shape
         if self.groups is not None and np.shape(self.groups) != (len(Y),):
             raise ValueError(
                 f"groups must hold a number per row, {len(Y)} in all; its shape is {np.shape(self.groups)}. Give each "
@@ -82,7 +85,7 @@ class LabelledRows:
     @property
     def known(self) -> Labels:
         """What is known of the labels; without known negatives only the positives."""
-        return Labels.from_arrays(self.Y, self.known_negative, self.label_names)
+        return Labels.from_arrays(self.Y, self.known_negative, self.label_names, self.at_random)
 
     @property
     def n_samples(self) -> int:
@@ -124,7 +127,7 @@ class LabelledRows:
             splits=_move_splits(self.splits, chosen, self.n_samples),
             **{
                 name: None if values is None else values[chosen]
-                for name in ("observed", "known_negative", "groups")
+                for name in ("observed", "known_negative", "groups", "at_random")
                 for values in (getattr(self, name),)
             },
             **self._take_inputs(chosen),
@@ -175,6 +178,7 @@ class Dataset(LabelledRows):
         observed: The single-positive draw shipped with the data, (n, c), a subset of Y.
         known_negative: Entries known to be absent, (n, c); None where that is not recorded.
         groups: Equal numbers for rows that no split may separate, (n,).
+        at_random: As in `Labels`.
 
     Raises:
         ValueError: When one of the statements above does not hold; the message names the place.
@@ -191,6 +195,7 @@ class Dataset(LabelledRows):
     observed: Indicator | None = None
     known_negative: Indicator | None = None
     groups: Rows | None = None
+    at_random: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         """Check every field and freeze the arrays."""

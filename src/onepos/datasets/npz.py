@@ -50,6 +50,7 @@ def read_npz(path: str | Path, **options: Any) -> Dataset:
             image_shape=tuple(map(int, arrays["image_shape"])) if "image_shape" in arrays else None,
             observed=arrays.get("observed"),
             known_negative=negative,
+            at_random=arrays.get("at_random"),
             groups=None if "groups" not in arrays else read_groups(arrays["groups"], len(Y)),
         )
 
@@ -76,7 +77,7 @@ def write_npz(dataset: Dataset, folder: str | Path) -> Path:
     arrays: dict[str, Any] = {"Y": dataset.Y, "label_names": np.array(dataset.label_names, dtype=np.str_)}
     for part, rows in (dataset.splits or {}).items():
         arrays[f"{part}_idx"] = rows.astype(np.int32)
-    for key in ("feature_names", "image_shape", "observed", "known_negative", "groups", "source"):
+    for key in ("feature_names", "image_shape", "observed", "known_negative", "groups", "at_random", "source"):
         value = getattr(dataset, key)
         if value is not None and len(value):
             arrays[key] = np.array(value)

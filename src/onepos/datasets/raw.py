@@ -10,6 +10,8 @@ from onepos.datasets.dataset import LabelledRows, Rows
 from onepos.validation import Indicator
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pandas as pd
 
 
@@ -22,7 +24,7 @@ class RawDataset(LabelledRows):
         frame: The cells of the features.
         Y: Labels, (n, c) of 0 and 1.
         label_names: Their names.
-        splits, source, observed, known_negative, groups: As in `Dataset`.
+        splits, source, observed, known_negative, groups, at_random: As in `Dataset`.
     """
 
     name: str
@@ -34,6 +36,7 @@ class RawDataset(LabelledRows):
     observed: Indicator | None = None
     known_negative: Indicator | None = None
     groups: Rows | None = None
+    at_random: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         """Check and freeze the labels."""

@@ -197,9 +197,9 @@ class Table:
         name, file = strip_suffix(self.path), self.path.name
         Y, names, negative = labels.observed, tuple(labels.classes), labels.known_negative
         if not isinstance(X, np.ndarray):
-            return RawDataset(name, X, Y, names, source=file, known_negative=negative)
+            return RawDataset(name, X, Y, names, source=file, known_negative=negative, at_random=labels.at_random)
         used = tuple(columns if features is None else features)
-        return Dataset(name, X, Y, names, used, source=file, known_negative=negative)
+        return Dataset(name, X, Y, names, used, source=file, known_negative=negative, at_random=labels.at_random)
 
     def without(self, drop: Names) -> pd.DataFrame:
         """The cells of all columns but those named or matched by a pattern."""

@@ -32,7 +32,7 @@ class ImageDataset(LabelledRows):
         source: Where the data came from.
         observed: The observed labels, (n, c), a subset of Y, where the source is single-positive itself or
             ships a draw.
-        known_negative, groups: As in `Dataset`.
+        known_negative, groups, at_random: As in `Dataset`.
 
     Raises:
         ValueError: When one of the statements above does not hold; the text names the place.
@@ -48,6 +48,7 @@ class ImageDataset(LabelledRows):
     observed: Indicator | None = None
     known_negative: Indicator | None = None
     groups: Rows | None = None
+    at_random: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         """Check every field and freeze the arrays."""
@@ -197,6 +198,7 @@ def read_image_table(
             source=table.path.name,
             observed=known.observed if labels is None and separator is None else None,
             known_negative=known.known_negative,
+            at_random=known.at_random,
         )
 
 

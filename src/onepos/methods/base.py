@@ -207,6 +207,7 @@ class TrainView:
             are not sparse.
         known_negative: The entries known to be absent, 0/1, (n, c); None where none are known.
         groups: Equal numbers for rows that must not be split, such as those of one recording, (n,); None without.
+        at_random: Which rows, if they are fully reviewed, were picked by chance alone, (n,) of bool; None for all.
     """
 
     observed: Tensor
@@ -224,6 +225,7 @@ class TrainView:
     sparse_inputs: Callable[[], Any] = lambda: None
     known_negative: Tensor | None = None
     groups: Tensor | None = None
+    at_random: Tensor | None = None
 
     @property
     def hidden(self) -> Tensor:
@@ -238,6 +240,11 @@ class TrainView:
             return torch.zeros(self.n_samples, dtype=torch.bool, device=self.observed.device)
         is_known = ~self.hidden.any(1)
         return is_known if self.n_labels > 1 else is_known & self.known_negative.any(1)
+
+    @property
+    def is_sample(self) -> Tensor:
+        """Which rows are fully reviewed and were picked by chance alone: these show how frequent the labels are."""
+        return self.is_complete if self.at_random is None else self.is_complete & self.at_random
 
     @property
     def n_samples(self) -> int:

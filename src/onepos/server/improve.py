@@ -117,7 +117,7 @@ def _work(connection: Connection, judge: Judge, labels: Labels, sample: list[int
     try:
         judgement = judge(labels, sample, tell)
         fit_again = getattr(judge, "fit_again", None)
-        folder = None if fit_again is None else fit_again(labels, tell)
+        folder = None if fit_again is None else fit_again(labels, sample, tell)
         connection.send(("done", judgement, folder))
     except Exception as error:
         connection.send(("failed", " ".join(str(error).split()) or type(error).__name__))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -160,22 +160,24 @@ class Completing:
             )
         return Judgement.of(completion)
 
-    def fit_again(self, labels: Labels, tell: Tell) -> str | None:
+    def fit_again(self, labels: Labels, sample: list[int], tell: Tell) -> str | None:
         """Fit a model with the settings of the folder to all that is known now, and write it; its folder."""
         if self.model is None or self.out is None:
             return None
-        import pandas as pd
-
         from onepos.estimator import SinglePositiveClassifier
 
         model = SinglePositiveClassifier.load(self.model)
         model.set_params(positives="any", random_state=self.seed)
         if model.kind == "images":
             model.set_params(workers=0)  # a process that ends with the server may not start others
-        y = pd.DataFrame(labels.to_array(), columns=labels.classes)
+        at_random = np.zeros(len(labels), bool)
+        at_random[sample] = True
+        labels = replace(labels, at_random=at_random)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
-            model.fit(self.inputs, y, groups=self.groups, on_progress=lambda what, done, n: tell(what, done - 1, n))
+            model.fit(
+                self.inputs, labels, groups=self.groups, on_progress=lambda what, done, n: tell(what, done - 1, n)
+            )
         model.save(self.out)
         return str(self.out)
 

@@ -357,7 +357,7 @@ class Review:
                 answered.setdefault(answer.item, set()).add(answer.label)
         known = np.diff(self.given.positive.indptr) + np.diff(self.given.negative.indptr)
         c = len(self.classes)
-        found = set(np.flatnonzero((known == c) & self.given.is_reviewed).tolist())
+        found = set(np.flatnonzero(self.given.is_sample).tolist())
         for row in self.queue.sample():
             item = self.items.ids[row]
             if row in self.queue.done and len(answered.get(item, ())) + known[row] >= c:

@@ -213,6 +213,7 @@ def find_length(
         observed=task.observed[rest],
         known_negative=None if task.known_negative is None else task.known_negative[rest],
         groups=None if task.groups is None else task.groups[rest],
+        at_random=None if task.at_random is None else task.at_random[rest],
         validation=Validation(outside, task.observed[chosen], False),
         shared=Shared(),
     )
@@ -530,6 +531,7 @@ def make_view(task: Task, labels: Tensor, precision: Precision = nullcontext, wa
         sparse_inputs=lambda: samples.to_scipy() if isinstance(samples, SparseRows) else None,
         known_negative=None if task.known_negative is None else torch.tensor(task.known_negative, device=labels.device),
         groups=None if task.groups is None else torch.tensor(task.groups, device=labels.device),
+        at_random=None if task.at_random is None else torch.tensor(task.at_random, device=labels.device),
     )
 
 
@@ -548,7 +550,7 @@ def identity(task: Task, labels: Tensor) -> str:
     method = type(learner.method).__name__, sorted(learner.method.get_params().items())
     further = [
         hashlib.sha256(np.ascontiguousarray(each).tobytes()).hexdigest() if each is not None else ""
-        for each in (task.known_negative, task.groups)
+        for each in (task.known_negative, task.groups, task.at_random)
     ]
     parts = method, str(learner.backbone), sorted(kept.items()), data, held_out
     return repr((*parts, further) if any(further) else parts)  # those of before stay as they were

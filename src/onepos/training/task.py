@@ -45,6 +45,7 @@ class TrainingData:
         offers: What the caller gives a method beyond the samples, such as "full labels".
         shared: Results that trainings on the same rows and labels share.
         groups: Equal numbers for rows that must not be split, (n,).
+        at_random: Which rows, if they are fully reviewed, were picked by chance alone, (n,); None for all.
     """
 
     samples: Samples
@@ -52,6 +53,7 @@ class TrainingData:
     offers: frozenset[str] = frozenset()
     shared: Shared = field(default_factory=Shared)
     groups: npt.NDArray[np.int64] | None = None
+    at_random: npt.NDArray[np.bool_] | None = None
 
     def missing(self, method: Method) -> list[str]:
         """What the method needs and does not find here."""
@@ -116,7 +118,7 @@ class Task:
         validation: Rows to choose the epoch by.
         shared: As in `TrainingData`.
         known_negative: The entries known to be absent, (n, c) 0/1; None where none are known.
-        groups: As in `TrainingData`.
+        groups, at_random: As in `TrainingData`.
     """
 
     learner: Learner
@@ -128,6 +130,7 @@ class Task:
     shared: Shared = field(default_factory=Shared)
     known_negative: Indicator | None = None
     groups: npt.NDArray[np.int64] | None = None
+    at_random: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if len(self.samples) != len(self.observed):
@@ -176,7 +179,18 @@ def make_task(
         backbone = make_backbone(network, probe.shape[1], labels.shape[1], hidden)
     width = n_outputs(backbone, probe, maps=method.maps)
     learner = Learner(backbone, method)
-    return Task(learner, data.samples, labels, width, plan, data.validation, data.shared, known_negative, data.groups)
+    return Task(
+        learner,
+        data.samples,
+        labels,
+        width,
+        plan,
+        data.validation,
+        data.shared,
+        known_negative,
+        data.groups,
+        data.at_random,
+    )
 
 
 def usual_epochs(task: Task) -> int:

@@ -66,8 +66,8 @@ class CRISPPlus(Method):
     Rows may have none, one or several observed labels. The target of a row with none is s̃ alone; several count in
     equal parts. At known negatives s̃ is 0, and the rest of the row is scaled up to a sum of 1. A fully reviewed row, of
     which every label is known, has no part of s̃: its target is its labels in equal parts, or 0 if it has none, since a
-    softmax has no way to say "none". Two or more such rows also count for the priors, as a random sample of the rows
-    (`labelled` of `estimate_priors`), and by them for the thresholds. From 20 such rows on α takes E[1/|y|] from them.
+    softmax has no way to say "none". Two or more such rows that were picked at random also count for the priors
+    (`labelled` of `estimate_priors`), and by them for the thresholds. From 20 on α takes E[1/|y|] from them.
 
     Args:
         alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone. "auto" is the formula.
@@ -132,13 +132,10 @@ class CRISPPlus(Method):
     def _estimate(self, probability: Tensor, train: TrainView) -> PriorEstimate:
         """Class priors, from the fully reviewed rows too; these are no draws of one label."""
         find = partial(estimate_priors, estimator="bracket", cardinality=self.cardinality)
-        complete = train.is_complete
-        if int(complete.sum()) < 2:
-            return find(probability, train.observed)
-        labelled = train.observed[complete].cpu().numpy()
-        drawn = ~complete
+        drawn, sample = ~train.is_complete, train.is_sample
         if not bool(train.observed[drawn].any()):
-            drawn = torch.ones_like(complete)
+            drawn = torch.ones_like(drawn)
+        labelled = train.observed[sample].cpu().numpy() if int(sample.sum()) >= 2 else None
         return find(probability[drawn], train.observed[drawn], labelled=labelled)
 
     def _make_target(self, expected: Tensor, train: TrainView, estimate: PriorEstimate) -> Tensor:
@@ -146,7 +143,7 @@ class CRISPPlus(Method):
         observed, complete = train.observed.to(expected), train.is_complete
         drawn = ~complete
         automatic = self.alpha == "auto"
-        counts = observed[complete].sum(1)
+        counts = observed[train.is_sample].sum(1)
         kept = _mean_share(counts[counts > 0], estimate)
         alpha = _share_of_chance(observed[drawn], expected[drawn], kept) if automatic else float(self.alpha)
         n_observed = observed.sum(1, keepdim=True)
