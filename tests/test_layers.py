@@ -17,6 +17,7 @@ LAYERS = [
     ["files", "validation"],
     ["labels", "long_labels"],
     ["datasets"],
+    ["exchange"],
     ["tables"],
     ["protocol", "metrics", "criteria", "scoring"],
     ["priors"],
@@ -68,7 +69,7 @@ def test_imports_go_upwards(path):
     ("modules", "forbidden"),
     [
         (["files", "validation"], ["torch", "sklearn", "pandas"]),
-        (["datasets", "tables", "protocol", "metrics", "criteria", "scoring"], ["torch"]),
+        (["datasets", "exchange", "tables", "protocol", "metrics", "criteria", "scoring"], ["torch"]),
         (["bench.results", "bench.study", "bench.store", "bench.statistics"], ["torch", "sklearn"]),
         (["report"], ["torch", "sklearn"]),
         (["server"], ["torch", "sklearn", "pandas"]),
