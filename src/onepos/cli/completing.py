@@ -24,12 +24,20 @@ if TYPE_CHECKING:
     from onepos.datasets.dataset import LabelledRows
     from onepos.labels import Labels
 
-Format = StrEnum(
-    "Format",
-    [(name.replace("-", "_"), name) for name in ("csv", "parquet", "label-studio", "coco", "datasets")],
-)
+
+class Format(StrEnum):
+    """What a completed data set is written as."""
+
+    csv = "csv"
+    parquet = "parquet"
+    label_studio = "label-studio"
+    coco = "coco"
+    datasets = "datasets"
+
+
 # Labels in the summary that is printed; features beyond which other tools show none of them.
 _LABELS_LISTED, _COLUMNS_SHOWN = 15, 30
+_DATASET = "dataset"
 
 
 @options.grouped
@@ -86,7 +94,7 @@ def complete(
     JSON or a saved data set; their items are the values of --id, or row numbers.
     """
     check_model_folder(out)
-    _check_format(table_format)
+    _check_format(table_format, out)
     rows, observed, answers, ids = _read(data, row_options, draw_options, seed, positives or "single")
 
     from onepos.completion import complete_labels
@@ -121,22 +129,24 @@ def complete(
         warnings.warn(done.warning, UserWarning, stacklevel=2)
 
 
-def _check_format(table_format: Format) -> None:
+def _check_format(table_format: Format, out: Path) -> None:
     if table_format == Format.parquet:
         try:
             import pyarrow  # noqa: F401
         except ImportError:
             raise ImportError("--format parquet needs pyarrow. Run: pip install 'onepos[parquet]'") from None
     if table_format == Format.datasets:
-        from onepos.exchange.hugging_face import check_installed
+        from onepos.exchange.hugging_face import check_installed, check_target
 
         check_installed()
+        check_target(out / _DATASET)
 
 
 def _read(
     data: str, row_options: options.RowOptions, draw_options: options.DrawOptions, seed: int, positives: str
 ) -> tuple[LabelledRows, Labels, Labels | None, list[Any]]:
     """The rows, their labels, the answers of a long table beside labels of their own, and the ids of the rows."""
+    from onepos.datasets.files import naming
     from onepos.datasets.table import TABLE_SUFFIXES, open_table
     from onepos.labels import Labels
 
@@ -150,7 +160,10 @@ def _read(
     is_beside = long is not None and bool(has_label)
     rows = read_rows(data, replace(row_options, labels=None) if is_beside else row_options)
     ids = _ids(rows, table, id_column)
-    answers = Labels.from_long(long, ids) if is_beside else None
+    answers = None
+    if is_beside:
+        with naming(Path(str(row_options.labels))):
+            answers = Labels.from_long(long, ids)
     return rows, observe(rows, draw_options, seed, positives), answers, ids
 
 
@@ -264,7 +277,7 @@ class _Shown(NamedTuple):
     images: list[str] | None = None
 
     @classmethod
-    def of(cls, rows: LabelledRows, done: Completion, image_url: str) -> _Shown:
+    def of(cls, rows: Any, done: Completion, image_url: str) -> _Shown:
         """The cells of a raw table, or few named features; of images the paths inside their folder."""
         from urllib.parse import quote
 
@@ -276,9 +289,7 @@ class _Shown(NamedTuple):
         return cls(as_inputs(rows, names) if is_few and not getattr(rows, "is_sparse", False) else None)
 
 
-def _write(
-    done: Completion, out: Path, review: int | None, table_format: Format, shown: _Shown
-) -> dict[str, Path]:
+def _write(done: Completion, out: Path, review: int | None, table_format: Format, shown: _Shown) -> dict[str, Path]:
     """Write what is wanted, each file as a whole, after all of them are made."""
     from onepos.cli.outputs import write_table
 
@@ -309,7 +320,7 @@ def _make_export(
     if table_format == Format.coco:
         return lambda out: {"annotations": save_coco(done.entries, out / "annotations.json")}
     dataset = done.to_datasets(shown.columns)
-    return lambda out: {"dataset": save_dataset(dataset, out / "dataset")}
+    return lambda out: {"dataset": save_dataset(dataset, out / _DATASET)}
 
 
 def _facts(done: Completion, files: dict[str, Path]) -> dict[str, Any]:

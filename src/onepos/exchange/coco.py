@@ -99,8 +99,7 @@ def read_coco(value: dict[str, Any]) -> list[Line]:
         first = next(iter(files.values()))
         found |= {(first, label, ""): "coco" for label in categories.values() if label not in seen}
     return [
-        {"item": item, "label": label, "value": word, "source": source}
-        for (item, label, word), source in found.items()
+        {"item": item, "label": label, "value": word, "source": source} for (item, label, word), source in found.items()
     ]
 
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from onepos.labels import Labels
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Flags = npt.NDArray[np.bool_]
-
-Columns = "pd.DataFrame | Mapping[str, Sequence[Any]] | None"
 
 
 @dataclass(frozen=True, eq=False)

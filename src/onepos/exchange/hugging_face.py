@@ -60,9 +60,8 @@ def make_dataset(entries: Entries, columns: Any = None) -> Dataset:
     own = Dataset.from_dict(cells, Features(kinds | {"probability": Sequence(Value("float32"))}))
     if not more:
         return own
-    from datasets import concatenate_datasets
-
     import pandas as pd
+    from datasets import concatenate_datasets
 
     frame = pd.DataFrame(more)
     return concatenate_datasets([Dataset.from_pandas(frame, preserve_index=False), own], axis=1)
@@ -70,11 +69,7 @@ def make_dataset(entries: Entries, columns: Any = None) -> Dataset:
 
 def save_dataset(dataset: Dataset, folder: str | Path) -> Path:
     """Write a data set to a folder, in place of an earlier one, completely or not at all."""
-    folder = Path(folder)
-    if folder.exists() and not is_saved(folder):
-        raise ValueError(
-            f"{folder} must be a saved data set, which is replaced, or not exist; it is something else. Move it away."
-        )
+    folder = check_target(Path(folder))
     from datasets import disable_progress_bars, enable_progress_bars, is_progress_bar_enabled
 
     was_on = is_progress_bar_enabled()
@@ -90,6 +85,15 @@ def save_dataset(dataset: Dataset, folder: str | Path) -> Path:
             enable_progress_bars()
         for part in (new, old):
             shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def check_target(folder: Path) -> Path:
+    """The folder, if a data set can be saved there; an earlier one is replaced, nothing else."""
+    if folder.exists() and not is_saved(folder):
+        raise ValueError(
+            f"{folder} must be a saved data set, which is replaced, or not exist; it is something else. Move it away."
+        )
     return folder
 
 
@@ -114,6 +118,8 @@ def load_saved(folder: Path) -> Dataset:
 def read_dataset(dataset: Dataset, item: str | None = None) -> list[Line]:
     """The labels of a data set as `make_dataset` writes it, a line per item and label: item, label, value, source.
 
+    Class labels of which nothing is known come with an empty value, so that none is lost.
+
     Args:
         dataset: With the columns item and labels, lists of class labels or of texts, and perhaps absent.
         item: The column of the ids, if it is not called item.
@@ -133,7 +139,9 @@ def read_dataset(dataset: Dataset, item: str | None = None) -> list[Line]:
                 {"item": items[row], "label": name, "value": word, "source": "datasets"}
                 for row, name in _name_labels(dataset, column)
             ]
-    return lines
+    seen = {line["label"] for line in lines}
+    others = [name for name in getattr(dataset.features["labels"].feature, "names", ()) if name not in seen]
+    return lines + [{"item": items[0], "label": name, "value": "", "source": "datasets"} for name in others if items]
 
 
 def _name_labels(dataset: Dataset, column: str) -> list[tuple[int, str]]:

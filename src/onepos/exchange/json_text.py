@@ -40,7 +40,9 @@ def as_text(value: Any, name: str, where: str) -> str:
         raise ValueError(f"{where} must hold {name!r}, a text or a whole number; {_kind(value)}. Correct the file.")
     if isinstance(value, int):
         if abs(value) >= 1 << 63:
-            raise ValueError(f"{where} must hold {name!r}, a number of at most 64 bits; it is larger. Correct the file.")
+            raise ValueError(
+                f"{where} must hold {name!r}, a number of at most 64 bits; it is larger. Correct the file."
+            )
         return str(value)
     try:
         value.encode()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUFFIXES = (".json", ".json.gz")
+_LONG = {"item", "label", "value"}
 _KINDS = (
     "an export of Label Studio (JSON or JSON-MIN), labels of COCO or LVIS (images, annotations, categories), or a list "
     "of objects with item, label and value"
@@ -49,7 +50,7 @@ def parse_answers(content: bytes, *, item: str | None = None) -> pd.DataFrame:
         return _as_frame(coco.read_coco(value))
     if label_studio.is_export(value):
         return _as_frame(label_studio.read_export(value, item))
-    if isinstance(value, list) and all(isinstance(line, dict) and {"item", "label", "value"} <= set(line) for line in value):
+    if isinstance(value, list) and all(isinstance(line, dict) and set(line) >= _LONG for line in value):
         return _as_frame([_read_line(line, f"line {number}") for number, line in enumerate(value, start=1)])
     raise ValueError(f"labels in JSON must be {_KINDS}; these are none of them. Export the file again.")
 
