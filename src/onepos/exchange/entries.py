@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,7 +47,7 @@ class Entries:
         names = [str(name) for name in labels.classes.tolist()]
         return cls([str(item) for item in ids], names, yes, no, empty if added is None else added, probability)
 
-    @property
+    @cached_property
     def unknown(self) -> Flags:
         """Entries of which nothing is known, (n, c); those that were added are among them."""
         return ~(self.yes | self.no)
