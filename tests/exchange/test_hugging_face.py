@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from onepos import Labels
 from onepos.exchange import read_answers
@@ -75,12 +77,45 @@ def test_a_label_of_no_item_is_kept():
 def test_damaged_and_foreign_folders(completed, tmp_path):
     folder = save_dataset(completed.done.to_datasets(), tmp_path / "set")
     next(folder.glob("*.arrow")).write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"^set must be readable to its end; .*Save the data set again"):
+    with pytest.raises(ValueError, match=r"^set must be readable; .*Save it again"):
         read_answers(folder)
     both = datasets.DatasetDict({"a": completed.done.to_datasets()})
     both.save_to_disk(str(tmp_path / "parts"))
     with pytest.raises(ValueError, match=r"^parts: labels must be in one data set; these are several \('a'\)"):
         read_answers(tmp_path / "parts")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_changed_bytes_give_labels_or_one_sentence(tmp_path_factory, data):
+    """Damaged offsets in an Arrow file must not end the process."""
+    labels = Labels.from_long({"item": ["a", "a", "b"], "label": ["dog", "cat", "dog"], "value": [1, 0, 1]})
+    folder = save_dataset(make_dataset(Entries.of(labels)), tmp_path_factory.mktemp("sets") / "damaged")
+    file = data.draw(st.sampled_from(sorted(folder.iterdir())))
+    content = bytearray(file.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    file.write_bytes(content)
+    try:
+        Labels.from_long(read_answers(folder))
+    except ValueError as error:
+        text = str(error)
+        assert text.endswith(".")
+        assert "\n" not in text
+
+
+def test_numbers_of_class_labels():
+    """-1 stands for no label; numbers that are none of a label are refused."""
+    kind = datasets.Sequence(datasets.ClassLabel(names=["dog", "cat"]))
+    features = datasets.Features({"item": datasets.Value("string"), "labels": kind})
+    made = datasets.Dataset.from_dict({"item": ["a"], "labels": [[0, -1]]}, features)
+    assert [(line["label"], line["value"]) for line in read_dataset(made)] == [("dog", "yes"), ("cat", "")]
+    numbers = datasets.Features(
+        {"item": datasets.Value("string"), "labels": datasets.Sequence(datasets.Value("int64"))}
+    )
+    wrong = datasets.Dataset.from_dict({"item": ["a"], "labels": [[7]]}, numbers)
+    wrong.info.features = features
+    with pytest.raises(ValueError, match="must hold numbers of its class labels, below 2; it holds 7"):
+        read_dataset(wrong)
 
 
 @pytest.mark.parametrize(

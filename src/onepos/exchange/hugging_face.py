@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onepos.datasets.files import naming
 from onepos.exchange.entries import Entries, read_columns
 
 if TYPE_CHECKING:
@@ -107,12 +106,20 @@ def load_saved(folder: Path) -> Dataset:
     check_installed()
     from datasets import Dataset, load_from_disk
 
-    with naming(folder, "Save the data set again with save_to_disk."):
+    try:
         found = load_from_disk(str(folder))
-        if not isinstance(found, Dataset):
-            parts = ", ".join(map(repr, found))
-            raise ValueError(f"labels must be in one data set; these are several ({parts}). Name the folder of one.")
-        return found
+        if isinstance(found, Dataset):
+            found.data.validate(full=True)  # pyarrow trusts a file: damaged offsets would end the process
+            return found
+    except Exception as error:  # of any type, over several lines
+        what = " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
+        raise ValueError(
+            f"{folder.name} must be readable; {what}. Save the data set again with save_to_disk."
+        ) from error
+    parts = ", ".join(map(repr, found))
+    raise ValueError(
+        f"{folder.name}: labels must be in one data set; these are several ({parts}). Name the folder of one."
+    )
 
 
 def read_dataset(dataset: Dataset, item: str | None = None) -> list[Line]:
@@ -153,5 +160,15 @@ def _name_labels(dataset: Dataset, column: str) -> list[tuple[int, str]]:
             f"the column {column!r} must hold lists of class labels or of texts; it is {dataset.features[column]}. "
             "Convert it."
         )
-    cells = [(row, entry) for row, entries in enumerate(dataset[column]) for entry in entries or []]
-    return [(row, str(entry) if names is None else names[entry]) for row, entry in cells if entry is not None]
+    cells = [
+        (row, entry) for row, entries in enumerate(dataset[column]) for entry in entries or [] if entry is not None
+    ]
+    if names is None:
+        return [(row, str(entry)) for row, entry in cells]
+    wrong = next((entry for _, entry in cells if not -1 <= entry < len(names)), None)
+    if wrong is not None:
+        raise ValueError(
+            f"the column {column!r} must hold numbers of its class labels, below {len(names)}; it holds {wrong}. Save "
+            "the data set again."
+        )
+    return [(row, names[entry]) for row, entry in cells if entry >= 0]  # -1 stands for no label

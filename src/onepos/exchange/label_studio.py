@@ -7,6 +7,7 @@ choice holds its label, so an export needs no other file to be read.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -115,8 +116,9 @@ def _name_keys(names: list[str]) -> dict[str, str]:
 
 
 def _as_cell(cell: Any) -> str:
-    is_missing = cell is None or cell != cell or str(cell) in ("<NA>", "NaT")
-    return "" if is_missing else _NOT_IN_XML.sub("\ufffd", str(cell))
+    text = str(cell)
+    is_missing = cell is None or (isinstance(cell, float) and math.isnan(cell)) or text in ("<NA>", "NaT")
+    return "" if is_missing else _in_xml(text)
 
 
 def _make_task(entries: Entries, row: int, errors: Any, data: dict[str, Any]) -> dict[str, Any]:
