@@ -77,7 +77,7 @@ def test_a_label_of_no_item_is_kept():
 def test_damaged_and_foreign_folders(completed, tmp_path):
     folder = save_dataset(completed.done.to_datasets(), tmp_path / "set")
     next(folder.glob("*.arrow")).write_bytes(b"nothing")
-    with pytest.raises(ValueError, match=r"^set must be readable; .*Save it again"):
+    with pytest.raises(ValueError, match=r"^set must be readable; .*Save the data set again"):
         read_answers(folder)
     both = datasets.DatasetDict({"a": completed.done.to_datasets()})
     both.save_to_disk(str(tmp_path / "parts"))
