@@ -182,3 +182,16 @@ def test_cells_of_a_list_of_answers():
     lines += [{"item": "4", "label": "dog", "value": 0.0, "more": []}]
     labels = Labels.from_long(parse_answers(json.dumps(lines).encode()), [3, 4])
     np.testing.assert_array_equal(labels.to_array(), [[1], [0]])
+
+
+def test_times_of_long_ago_and_far_ahead():
+    """Outside the years that nanoseconds reach, the order of the answers is still known, or the time is refused."""
+    lines = [("yes", "0026-01-01"), ("no", "9999-01-01"), ("yes", "2026-01-01")]
+    table = [{"item": "a", "label": "dog", "value": value, "time": time} for value, time in lines]
+    try:
+        labels = Labels.from_long(parse_answers(json.dumps(table).encode()))
+    except ValueError as error:  # pandas 2
+        message = str(error)
+        assert message.startswith("time must hold dates")
+    else:
+        assert labels.to_array().tolist() == [[0]]
