@@ -9,7 +9,7 @@ probabilities is at least the wanted precision. docs/complete.md says how far th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,10 @@ import numpy.typing as npt
 import torch
 from scipy.stats import binom
 
+from onepos.exchange.coco import make_coco
+from onepos.exchange.entries import Entries
+from onepos.exchange.hugging_face import make_dataset
+from onepos.exchange.label_studio import LabelStudioProject, make_project
 from onepos.labels import Labels, list_labels
 from onepos.methods.base import Watch
 from onepos.methods.crossfit import judge_rows, read_seed, without_negatives
@@ -38,6 +42,7 @@ from onepos.validation import check_whole
 
 if TYPE_CHECKING:
     import pandas as pd
+    from datasets import Dataset
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -154,6 +159,38 @@ class Completion:
                 "expected_errors": errors[rows],
             }
         )
+
+    @property
+    def entries(self) -> Entries:
+        """What is known and what is added, as the writers of `onepos.exchange` take it."""
+        return Entries.of(self.labels, self.items, self.added, self.probability)
+
+    def to_label_studio(
+        self, columns: Any = None, *, images: Sequence[str] | None = None, review: int | None = None
+    ) -> LabelStudioProject:
+        """Tasks for Label Studio, and its labeling configuration: per label a choice of yes, no and unsure.
+
+        Known and added labels are filled in before an annotator looks at an item; fully known items are annotated
+        already. `read_answers` reads what Label Studio exports.
+
+        Args:
+            columns: What an annotator sees of each row: a data frame, or names and lists of cells.
+            images: The address of each row's image, as Label Studio opens it.
+            review: Only so many items, those most worth a look, in their order; by default all.
+        """
+        if review is None:
+            return make_project(self.entries, columns, images=images)
+        chosen = self.review(review)
+        rows, reasons = chosen["row"].tolist(), chosen["reason"].tolist()
+        return make_project(self.entries, columns, images=images, rows=rows, reasons=reasons)
+
+    def to_coco(self) -> dict[str, Any]:
+        """Labels of images as in COCO and LVIS, with what is known to be absent; for `json.dump`."""
+        return make_coco(self.entries)
+
+    def to_datasets(self, columns: Any = None) -> Dataset:
+        """A `datasets.Dataset` with a row per item: item, labels, absent, added, probability, and further columns."""
+        return make_dataset(self.entries, columns)
 
     @property
     def _unknown(self) -> Flags:

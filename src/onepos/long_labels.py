@@ -228,7 +228,7 @@ def _read_times(frame: pd.DataFrame, named: npt.NDArray[np.bool_]) -> npt.NDArra
             )
         known = dates.notna().to_numpy()
         numbers = np.full(len(dates), np.nan)
-        numbers[known] = (dates[known] - pd.Timestamp(0, tz="UTC")).dt.total_seconds()
+        numbers[known] = (dates[known] - pd.Timestamp("1970-01-01", tz="UTC")).dt.total_seconds()
     return np.where(np.isnan(numbers), -np.inf, numbers)
 
 

@@ -1,5 +1,6 @@
 """The review as the API offers it, with a judge that stands in for the models."""
 
+import json
 import time
 
 import numpy as np
@@ -172,6 +173,48 @@ def test_import_reads_an_export_back_once(review, tmp_path, is_json):
     assert (again["imported"], again["known"]) == (0, 2)
     assert pd.DataFrame(other.export())[list(frame.columns[:6])].equals(frame[list(frame.columns[:6])])
     other.close()
+
+
+def test_import_reads_an_export_of_label_studio(review):
+    """Yes, no and unsure; what was skipped and what is only predicted are no answers; a second time changes nothing."""
+
+    def result(label, word):
+        value = {"choices": [word]}
+        return {"type": "choices", "from_name": f"label_{label}", "to_name": "item", "value": value}
+
+    given = [result("cat", "yes"), result("dog", "no"), result("fish", "unsure")]
+    annotation = {"result": given, "completed_by": 3, "updated_at": "2026-01-02T03:04:05.678901Z"}
+    skipped = {"result": [result("ball", "no")], "was_cancelled": True}
+    tasks = [
+        {"id": 1, "data": {"item": "row-001", "reason": "doubtful"}, "annotations": [annotation]},
+        {"id": 2, "data": {"item": "row-002"}, "annotations": [skipped], "predictions": [{"result": given}]},
+    ]
+    content = json.dumps(tasks).encode()
+    assert review.read_back(content, True)["imported"] == 3
+    assert review.read_back(content, True)["imported"] == 0
+    lines = review.export()
+    assert {(line["item"], line["label"], line["value"]) for line in lines} == {
+        ("row-001", "cat", "yes"),
+        ("row-001", "dog", "no"),
+        ("row-001", "fish", "unsure"),
+    }
+    assert {(line["source"], line["reviewer"]) for line in lines} == {("label-studio", "3")}
+    assert lines[0]["time"] == "2026-01-02T03:04:05.678901+00:00"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", "labels in JSON must be complete"),
+        (b"[" * 99_999, "nested too deeply"),
+        (b'[{"data": {"item": "row-001"}, "annotations": []}]', "must hold an annotation with choices"),
+        (b'{"images": [], "annotations": [], "categories": []}', "must hold at least one"),
+    ],
+)
+def test_wrong_json_is_refused_whole(review, content, message):
+    with pytest.raises(ValueError, match=message):
+        review.read_back(content, True)
+    assert review.export() == []
 
 
 def test_an_older_answer_of_a_file_does_not_replace_a_newer_one(review):

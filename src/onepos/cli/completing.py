@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from typer import Option
 
@@ -22,8 +24,20 @@ if TYPE_CHECKING:
     from onepos.datasets.dataset import LabelledRows
     from onepos.labels import Labels
 
-Format = StrEnum("Format", ["csv", "parquet"])
-_LABELS_LISTED = 15
+
+class Format(StrEnum):
+    """What a completed data set is written as."""
+
+    csv = "csv"
+    parquet = "parquet"
+    label_studio = "label-studio"
+    coco = "coco"
+    datasets = "datasets"
+
+
+# Labels in the summary that is printed; features beyond which other tools show none of them.
+_LABELS_LISTED, _COLUMNS_SHOWN = 15, 30
+_DATASET = "dataset"
 
 
 @options.grouped
@@ -34,7 +48,11 @@ def complete(
     network_options: options.NetworkOptions,
     image_options: options.ImageOptions,
     out: Annotated[
-        Path, Option(help="The folder for the tables completed, labels, summary and, with --review, review.")
+        Path,
+        Option(
+            help="The folder for what is written: the completed data set in the wanted format, the tables summary and, "
+            "with --review, review."
+        ),
     ] = Path("completed"),
     min_precision: Annotated[
         float, Option(min=0.01, max=1, help="Of the labels that are added, this share is to be right, label by label.")
@@ -50,17 +68,33 @@ def complete(
     ] = None,
     cardinality: Annotated[float | None, Option(help="Mean number of labels per row, if known.")] = None,
     positives: options.Positives = None,
-    table_format: Annotated[Format, Option("--format", help="Of the tables.")] = Format.csv,
+    table_format: Annotated[
+        Format,
+        Option(
+            "--format",
+            help="csv or parquet: tables; label-studio: tasks to import, with --review only the items worth a look; "
+            "coco: JSON for images, with what is known to be absent; datasets: a data set of Hugging Face.",
+        ),
+    ] = Format.csv,
+    image_url: Annotated[
+        str,
+        Option(
+            metavar="URL",
+            help="For label-studio: what stands before the path of an image, which begins with the folder of the data; "
+            "by default the address of local files in Label Studio.",
+        ),
+    ] = "/data/local-files/?d=",
     seed: options.Seed = 0,
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
     """Add the labels that nobody wrote down, with a stated precision.
 
-    --labels may name a long table (item, label, value) of answers; its items are the values of --id, or row numbers.
+    --labels may name a long table (item, label, value) of answers, an export of Label Studio, labels of COCO or LVIS in
+    JSON or a saved data set; their items are the values of --id, or row numbers.
     """
     check_model_folder(out)
-    _check_format(table_format)
+    _check_format(table_format, out)
     rows, observed, answers, ids = _read(data, row_options, draw_options, seed, positives or "single")
 
     from onepos.completion import complete_labels
@@ -86,7 +120,7 @@ def complete(
     for each in caught:
         if str(each.message) != done.warning:
             warnings.warn(each.message, each.category, stacklevel=2)
-    files = _write(done, out, review, str(table_format))
+    files = _write(done, out, review, table_format, _Shown.of(rows, done, image_url))
     if as_json:
         show_json(_facts(done, files))
     elif not quiet:
@@ -95,18 +129,24 @@ def complete(
         warnings.warn(done.warning, UserWarning, stacklevel=2)
 
 
-def _check_format(table_format: Format) -> None:
+def _check_format(table_format: Format, out: Path) -> None:
     if table_format == Format.parquet:
         try:
             import pyarrow  # noqa: F401
         except ImportError:
             raise ImportError("--format parquet needs pyarrow. Run: pip install 'onepos[parquet]'") from None
+    if table_format == Format.datasets:
+        from onepos.exchange.hugging_face import check_installed, check_target
+
+        check_installed()
+        check_target(out / _DATASET)
 
 
 def _read(
     data: str, row_options: options.RowOptions, draw_options: options.DrawOptions, seed: int, positives: str
 ) -> tuple[LabelledRows, Labels, Labels | None, list[Any]]:
     """The rows, their labels, the answers of a long table beside labels of their own, and the ids of the rows."""
+    from onepos.datasets.files import naming
     from onepos.datasets.table import TABLE_SUFFIXES, open_table
     from onepos.labels import Labels
 
@@ -115,19 +155,25 @@ def _read(
     table = open_table(name, text=[id_column]) if is_table and (id_column or row_options.labels) else None
     if id_column is not None and not is_table and row_options.labels is None:
         raise ValueError(f"--id names a column of a table ({', '.join(TABLE_SUFFIXES)}); {name} is none. Leave it out.")
-    long = None if row_options.labels is None else _open_long(row_options.labels)
+    long = None if row_options.labels is None else _open_long(row_options.labels, id_column)
     has_label = row_options.label_columns or table is None or (row_options.label or "label") in table.frame.columns
     is_beside = long is not None and bool(has_label)
     rows = read_rows(data, replace(row_options, labels=None) if is_beside else row_options)
     ids = _ids(rows, table, id_column)
-    answers = Labels.from_long(long, ids) if is_beside else None
+    answers = None
+    if is_beside:
+        with naming(Path(str(row_options.labels))):
+            answers = Labels.from_long(long, ids)
     return rows, observe(rows, draw_options, seed, positives), answers, ids
 
 
-def _open_long(path: Path) -> Any:
-    """The frame of a long table; None where the table is of another form."""
+def _open_long(path: Path, id_column: str | None) -> Any:
+    """The frame of a long table, or of the labels of another tool; None where the table is of another form."""
     from onepos.datasets.table import open_table, read_header
+    from onepos.exchange.reading import is_foreign, read_answers
 
+    if is_foreign(path):
+        return read_answers(path, item=id_column)
     is_text = path.name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz"))
     frame = open_table(path, text=tuple(read_header(path)) if is_text else ()).frame
     return frame if set(frame.columns) >= LONG else None
@@ -224,18 +270,58 @@ def _as_features(
     return np.asarray(features)[kept], labels.take(kept), [ids[k] for k in kept]
 
 
-def _write(done: Completion, out: Path, review: int | None, suffix: str) -> dict[str, Path]:
-    """Write the tables, each as a whole, after all of them are made."""
+class _Shown(NamedTuple):
+    """What other tools show of the rows: columns, or the addresses of images."""
+
+    columns: Any = None
+    images: list[str] | None = None
+
+    @classmethod
+    def of(cls, rows: Any, done: Completion, image_url: str) -> _Shown:
+        """The cells of a raw table, or few named features; of images the paths inside their folder."""
+        from urllib.parse import quote
+
+        if hasattr(rows, "files"):
+            above = os.path.dirname(os.path.abspath(rows.root))
+            inside = (os.path.relpath(str(item), above) for item in done.items)
+            return cls(images=[image_url + quote(Path(path).as_posix()) for path in inside])
+        names = getattr(rows, "feature_names", None)
+        is_few = names is not None and len(names) <= _COLUMNS_SHOWN
+        return cls(as_inputs(rows, names) if is_few and not getattr(rows, "is_sparse", False) else None)
+
+
+def _write(done: Completion, out: Path, review: int | None, table_format: Format, shown: _Shown) -> dict[str, Path]:
+    """Write what is wanted, each file as a whole, after all of them are made."""
     from onepos.cli.outputs import write_table
 
-    tables = {"completed": done.table, "labels": done.to_long(), "summary": done.summary}
+    is_table = table_format in (Format.csv, Format.parquet)
+    suffix = str(table_format) if is_table else "csv"
+    tables = {"completed": done.table, "labels": done.to_long()} if is_table else {}
+    tables["summary"] = done.summary
     if review is not None:
         tables["review"] = done.review(review)
+    save = None if is_table else _make_export(done, review, table_format, shown)
     out.mkdir(parents=True, exist_ok=True)
-    files = {name: out / f"{name}.{suffix}" for name in tables}
+    written = {} if save is None else save(out)
     for name, table in tables.items():
-        write_table(files[name], table, "labels" if name == "completed" else None)
-    return files
+        written[name] = out / f"{name}.{suffix}"
+        write_table(written[name], table, "labels" if name == "completed" else None)
+    return written
+
+
+def _make_export(
+    done: Completion, review: int | None, table_format: Format, shown: _Shown
+) -> Callable[[Path], dict[str, Path]]:
+    """The completed data set for another tool, and how it is written to a folder."""
+    from onepos.exchange.coco import save_coco
+    from onepos.exchange.hugging_face import save_dataset
+
+    if table_format == Format.label_studio:
+        return done.to_label_studio(shown.columns, images=shown.images, review=review).save
+    if table_format == Format.coco:
+        return lambda out: {"annotations": save_coco(done.entries, out / "annotations.json")}
+    dataset = done.to_datasets(shown.columns)
+    return lambda out: {"dataset": save_dataset(dataset, out / _DATASET)}
 
 
 def _facts(done: Completion, files: dict[str, Path]) -> dict[str, Any]:

@@ -119,11 +119,7 @@ def join_labels(file: str, options: RowOptions, ids: list[str] | None, n_rows: i
         ids: The ids of the rows; None where they are joined by their order.
         n_rows: How many rows there are.
     """
-    from onepos.datasets.table import open_table
-
-    path = Path(str(options.labels))
-    own = None if options.label or options.label_columns else _header(path)
-    table = open_table(path, text=(options.label, options.id_column, *([] if own is None else own)))
+    table = _open(options)
     columns = list(table.frame.columns)
     if set(columns) >= LONG and options.label in (None, "label") and not options.label_columns:
         return JoinedLabels(_read_long(table, file, options, ids, n_rows), None)
@@ -134,6 +130,21 @@ def join_labels(file: str, options: RowOptions, ids: list[str] | None, n_rows: i
     return JoinedLabels(
         labels if order is None else labels.take(order), groups if order is None or groups is None else groups[order]
     )
+
+
+def _open(options: RowOptions) -> Table:
+    """The table of --labels; labels of another tool as a long table."""
+    from onepos.datasets.table import Table, open_table
+    from onepos.exchange.reading import is_foreign, read_answers
+
+    path = Path(str(options.labels))
+    if is_foreign(path):
+        if options.label or options.label_columns:
+            given = "--label" if options.label else "--label-columns"
+            raise ValueError(f"{given} names a column; {path.name} names its labels itself. Leave it out.")
+        return Table(path, read_answers(path, item=options.id_column), "")
+    own = [] if options.label or options.label_columns else _header(path)
+    return open_table(path, text=(options.label, options.id_column, *own))
 
 
 def _header(path: Path) -> list[str]:

@@ -100,7 +100,8 @@ class RowOptions(InputOptions):
             metavar="FILE",
             help="A table with the labels, if DATA has none: its rows are those of DATA, or have the same --id. Or a "
             "long table with the columns item, label, value and perhaps source and time; item is the --id of DATA, "
-            "or without it the number of the row, from 0.",
+            "or without it the number of the row, from 0. Or an export of Label Studio, JSON of COCO or LVIS, a saved "
+            "data set of Hugging Face, with such items.",
         ),
     ] = None
     id_column: Annotated[

@@ -289,13 +289,16 @@ def _add_files(app: FastAPI, review: Review) -> None:
                 "required": True,
                 "content": {
                     "text/csv": {"schema": {"type": "string"}},
-                    "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
+                    "application/json": {"schema": {}},
                 },
             }
         },
     )
     async def import_answers(request: Request) -> dict[str, Any]:
-        """Store the answers of a long table in CSV or JSON; those that are there already are left out."""
+        """Store answers; those that are there already are left out.
+
+        A long table in CSV or JSON, an export of Label Studio, or labels of COCO or LVIS.
+        """
         content = await request.body()
         is_json = "json" in request.headers.get("content-type", "")
         return await run_in_threadpool(review.read_back, content, is_json)

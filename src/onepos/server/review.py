@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
+from onepos.exchange import parse_answers
 from onepos.labels import Labels
 from onepos.server.calibration import calibrate
 from onepos.server.improve import Improver
@@ -405,7 +406,7 @@ class Review:
         return [{name: str(getattr(answer, name)) for name in COLUMNS} for answer in named]
 
     def read_back(self, content: bytes, is_json: bool) -> dict[str, Any]:
-        """Store the answers of a long table; those that are there already are left out."""
+        """Store the answers of a long table or an export of Label Studio; those that are there already are left out."""
         frame = read_table(content, is_json)
         Labels.from_long(frame, self.items.ids, classes=np.array(self.classes))  # says what is wrong with it
         known = {(line["item"], line["label"], line["value"], line["time"]) for line in self.export()}
@@ -465,23 +466,20 @@ def _mark(places: Any, shape: tuple[int, int]) -> sp.csr_array:
 
 
 def read_table(content: bytes, is_json: bool) -> pd.DataFrame:
-    """A long table in CSV or JSON, all cells as text."""
+    """A long table in CSV, or labels in JSON as `parse_answers` reads them, all cells as text."""
     import pandas as pd
 
-    try:
-        if is_json:
-            lines = json.loads(content)
-            if not isinstance(lines, list) or not all(isinstance(line, dict) for line in lines):
-                raise ValueError("it is no list of objects")
-            frame = pd.DataFrame(lines).astype(str) if lines else pd.DataFrame(columns=list(COLUMNS))
-        else:
+    if is_json:
+        frame = parse_answers(content)
+        frame = frame[frame["value"] != ""]  # of these nothing is said
+    else:
+        try:
             frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
-    except (ValueError, RecursionError, TypeError) as error:
-        kind = "JSON: a list of objects" if is_json else "CSV in UTF-8"
-        raise ValueError(
-            f"answers must be {kind} with item, label and value; this can not be read "
-            f"({' '.join(str(error).split())[:120]}). Export some answers for an example."
-        ) from None
+        except (ValueError, RecursionError, TypeError) as error:
+            raise ValueError(
+                "answers must be CSV in UTF-8 with item, label and value; this can not be read "
+                f"({' '.join(str(error).split())[:120]}). Export some answers for an example."
+            ) from None
     return frame[[name for name in COLUMNS if name in frame.columns]]
 
 

@@ -217,7 +217,7 @@ export class Overview {
       "section",
       { class: "card", "aria-labelledby": "files-title" },
       el("h2", { id: "files-title" }, "Answers as a file"),
-      el("p", { class: "muted" }, "A long table with item, label, value, source and time, which “onepos complete --labels answers.csv --sample answers.csv” reads."),
+      el("p", { class: "muted" }, "A long table with item, label, value, source and time, which “onepos complete --labels answers.csv --sample answers.csv” reads. Import also takes a JSON export of Label Studio."),
       el(
         "div",
         { class: "row" },
