@@ -127,7 +127,7 @@ def run_by_hand_trees(
     if not facts["numbers"]:
         return None
     columns = by_hand(facts, with_text=False)
-    trees = ExtraTreesClassifier(200, min_samples_leaf=3, n_jobs=2, random_state=0)
+    trees = ExtraTreesClassifier(200, min_samples_leaf=3, random_state=0)
     trees.fit(columns.fit_transform(train), observed.argmax(1))
     scores = np.zeros((len(test), observed.shape[1]))
     scores[:, trees.classes_] = trees.predict_proba(columns.transform(test))

@@ -132,7 +132,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         declared: dict[str, str] = {}
         for kind, given in (("text", self.text), ("category", self.categorical), ("left out", self.drop)):
             wanted = _as_names(given)
-            check_known(wanted, names, "The table has no column")
+            try:
+                check_known(wanted, names, "The table has no column")
+            except ValueError as error:
+                raise TableError(str(error)) from None
             for name in wanted:
                 if declared.setdefault(name, kind) != kind:
                     raise ValueError(
