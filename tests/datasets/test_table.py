@@ -184,7 +184,7 @@ KIND = {"label": "kind"}
         (ONE, {"label_columns": ["a", "knd"]}, "t.csv has no column 'knd'; did you mean 'kind'?"),
         ("a,b,kind\n1,2,x\n1,2\n", KIND, "t.csv, line 3: a row must hold 3 cells like the first line; it holds 2."),
         ("a,kind\n1,x,7\n", KIND, "t.csv, line 2: a row must hold 2 cells like the first line; it holds 3."),
-        ("a,kind\n1,x\n1,x,7\n", KIND, "Expected 2 fields in line 3, saw 3"),
+        ("a,kind\n1,x\n1,x,7\n", KIND, "line 3: a row must hold 2 cells like the first line; it holds 3."),
         ('a,kind\n1,"x\n2,y\n', KIND, "t.csv must be readable to its end; "),
         ("a,a,kind\n1,2,x\n", KIND, "t.csv must name its columns differently; 'a' is both column 1 and 2. Rename one."),
         ("", KIND, "t.csv must start with a line of column names; it is empty."),
