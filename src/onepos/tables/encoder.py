@@ -67,8 +67,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         categorical: Columns to take as categories, such as numbers that are codes.
         drop: Columns to leave out.
         max_text_features: At most so many words and character n-grams are kept of each column of text.
-        text_model: "wordllama" sets a sentence embedding beside the n-grams of each column of text; it needs the extra
-            `text`. None sets none.
+        text_model: "wordllama" or "minilm" sets a sentence embedding beside the n-grams of each column of text
+            (docs/tables.md); they need the extras `text` and `minilm`. None sets none.
         max_categories: At most so many categories are kept of each column, the most frequent ones.
 
     Attributes:
