@@ -136,8 +136,8 @@ class TableOptions:
             return {}
         from onepos.tables import TableEncoder
 
-        columns = {"text": tuple(self.text or ()), "categorical": tuple(self.categorical or ())}
-        return {"tables": TableEncoder(**columns, text_model=self.text_model)}
+        text, categorical = tuple(self.text or ()), tuple(self.categorical or ())
+        return {"tables": TableEncoder(text=text, categorical=categorical, text_model=self.text_model)}
 
 
 @dataclass(frozen=True)
