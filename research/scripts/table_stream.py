@@ -1,6 +1,6 @@
 """Time and memory of encoding a large table of mixed columns in a stream, beside skrub's TableVectorizer.
 
-    python research/scripts/table_stream.py [--rows 1000000] [--skrub PYTHON]
+    python research/scripts/table_stream.py [--rows 1000000] [--skrub PYTHON] [--out FILE]
 
 Makes a CSV file with 20 columns (numbers, categories, dates, words, short text, gaps) in a temporary folder, reads it
 in blocks, fits a `TableEncoder` to them and encodes them, keeping no block. Prints seconds and the peak memory of the
@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from onepos.files import write_atomically
 from onepos.tables import TableEncoder
 
 BLOCK = 50_000
@@ -61,6 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--skrub", metavar="PYTHON")
+    parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "table.csv"
@@ -77,13 +79,21 @@ def main() -> None:
         numbers = sum(getattr(matrix, "nnz", matrix.size) for matrix in encoder.transform_blocks(blocks))
         ended = time.perf_counter()
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        print(
+        lines = [
             f"onepos: {given.rows} rows x {encoder.n_features_in_} columns -> {encoder.n_outputs_} numbers, {numbers} "
             f"of them stored; read and fit {fitted - started:.0f} s, read and transform {ended - fitted:.0f} s, "
             f"peak {peak:.2f} GiB"
-        )
+        ]
+        print(lines[0], flush=True)
         if given.skrub:
-            subprocess.run([given.skrub, "-c", SKRUB, str(file)], check=True)
+            found = subprocess.run([given.skrub, "-c", SKRUB, str(file)], check=True, capture_output=True, text=True)
+            lines.append(found.stdout.strip())
+            print(lines[1])
+    if given.out is not None:
+        assert __doc__ is not None
+        title, command, rest = __doc__.split("\n\n")
+        page = [f"# {title}", "```", command, "```", rest.strip(), "```", "\n".join(lines), "```"]
+        write_atomically(given.out, "\n\n".join(page).replace("```\n\n", "```\n").replace("\n\n```", "\n```") + "\n")
 
 
 if __name__ == "__main__":

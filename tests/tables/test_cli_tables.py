@@ -169,6 +169,32 @@ WRONG = {
         ["--label", "genre"],
         "films.csv: Column 'size' must hold numbers or text, not both",
     ),
+    "decimal commas": (
+        lambda t: t.assign(price=[f"{k},50" for k in range(N)]),
+        ["--label", "genre"],
+        "films.csv: Column 'price' must hold numbers written like 1234.5; 60 of 60 cells are numbers written "
+        "otherwise, the first is '0,50' in row 0",
+    ),
+    "separated thousands": (
+        lambda t: t.assign(price=["1,200.00", "1,234.50", "7"] * 20),
+        ["--label", "genre"],
+        "must hold numbers written like 1234.5; 40 of 60 cells are numbers written otherwise, the first is '1,200.00'",
+    ),
+    "a currency": (
+        lambda t: t.assign(price=["5 €", "7.50 €", ""] * 20),
+        ["--label", "genre"],
+        "must hold numbers written like 1234.5; 40 of 40 cells are numbers written otherwise, the first is '5 €'",
+    ),
+    "nothing to learn from": (
+        lambda t: t[["title", "genre"]],
+        ["--label", "genre", "--id", "title"],
+        "films.csv must have a column to learn from; its columns ('title', 'genre') hold labels or ids, or are left",
+    ),
+    "label twice in two cases": (
+        lambda t: t.assign(kind=t["genre"].str.upper() + " "),
+        ["--label", "genre"],
+        "the label must not also be a feature; the columns 'genre' and 'kind' hold the same cells. Add --drop 'kind'.",
+    ),
     "label twice": (
         lambda t: t.assign(kind=t["genre"]),
         ["--label", "genre"],
@@ -277,3 +303,58 @@ def test_damaged_files(run, table, tmp_path, name, write, sentence):
     assert code == 2
     assert sentence in err
     assert not (tmp_path / "onepos-model").exists()
+
+
+SEPARATED = {";": "film;price;tag\n", "\t": "film\tprice\ttag\n", "|": '"film, all";price;tag\n'.replace(";", "|")}
+
+
+@pytest.mark.parametrize("mark", SEPARATED)
+def test_a_file_from_a_spreadsheet_of_another_language(tmp_path, mark):
+    from onepos.datasets.table import open_table
+
+    rows = [mark.join((f"a, {k}", ("1.234,50", "-7", "0,25", "")[k % 4], "1,5" if k % 2 else "x")) for k in range(8)]
+    (tmp_path / "t.csv").write_text(SEPARATED[mark] + "\n".join(rows))
+    frame = open_table(tmp_path / "t.csv").frame
+    assert frame["price"].iloc[:4].tolist()[:3] == [1234.5, -7, 0.25]
+    assert frame["price"].isna().tolist() == [False, False, False, True] * 2
+    assert frame["tag"].tolist() == ["x", "1,5"] * 4
+    assert open_table(tmp_path / "t.csv", text=["price"]).frame["price"].iloc[0] == "1.234,50"
+
+
+def test_codes_that_are_no_numbers_stay_texts(tmp_path):
+    from onepos.tables import TableEncoder
+
+    for cells in (
+        ["192.168.1.1", "10.0.0.1"],
+        ["1.2.3", "1.2.4"],
+        ["12:30", "7:15"],
+        ["00,12", "a"],
+        ["10 ml", "5 ml"],
+    ):
+        assert TableEncoder().fit({"a": cells * 10, "b": range(20)}).describe()[0].kind == "category"
+
+
+def test_warnings_about_labels(run, table, tmp_path):
+    table.assign(code=(table["genre"] == "drama").astype(int) + 3).to_csv(tmp_path / "films.csv", index=False)
+    code, _, err = run("fit", "films.csv", "--label", "genre", "--id", "title", "--quiet", *FIT)
+    assert code == 0
+    assert "each value of column 'code' goes with one label of 'genre' and the other way round" in err
+    assert "--drop 'code'" in err
+    table.assign(genre="drama").to_csv(tmp_path / "films.csv", index=False)
+    code, _, err = run("fit", "films.csv", "--label", "genre", "--id", "title", "--quiet", *FIT)
+    assert code == 0
+    assert "'drama' is the only label" in err
+    _, _, err = run("evaluate", "onepos-model", "films.csv", "--label", "genre")
+    assert "only label" not in err
+
+
+def test_damaged_and_odd_parquet(run, tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "t.parquet").write_bytes(b"nothing of the kind")
+    code, _, err = run("fit", "t.parquet", "--label", "tag", *FIT)
+    assert code == 2
+    assert err == "error: t.parquet must be a Parquet file; it is damaged or of another kind. Get it again.\n"
+    pd.DataFrame({"a": range(5), "tag": [{"name": "x"}] * 5}).to_parquet(tmp_path / "t.parquet")
+    code, _, err = run("fit", "t.parquet", "--label", "tag", *FIT)
+    assert code == 2
+    assert "a label or an id must be text or a number; column 'tag' holds a dict in row 0." in err

@@ -158,13 +158,20 @@ def test_wrong_choice_of_tables():
         fit(table, y, tables="atuo")
 
 
-@pytest.mark.parametrize("form", ["records", "columns", "arrow"])
+@pytest.mark.parametrize("form", ["records", "columns", "arrow", "polars", "datasets"])
 def test_every_form_of_a_table_gives_the_same_model(form):
     table, y = make_table()
+    records = [
+        {name: None if pd.isna(cell) else cell for name, cell in row.items()} for row in table.to_dict("records")
+    ]
     if form == "arrow":
         other = pytest.importorskip("pyarrow").Table.from_pandas(table)
+    elif form == "polars":
+        other = pytest.importorskip("polars").DataFrame(records)
+    elif form == "datasets":
+        other = pytest.importorskip("datasets").Dataset.from_list(records)
     else:
-        other = table.to_dict("records") if form == "records" else {name: table[name] for name in table}
+        other = records if form == "records" else {name: table[name] for name in table}
     np.testing.assert_allclose(fit(other, y).predict_proba(other), fit(table, y).predict_proba(table), atol=1e-6)
 
 

@@ -71,7 +71,7 @@ def read_rows(
         is_file = Path(name).suffix != "" or Path(name).exists()
         dataset = read_dataset(name, **columns) if is_file else load_dataset(name, options.data_root)
     if options.label and not options.separator:
-        _warn_of_odd_labels(dataset.label_names, dataset.n_samples)
+        _warn_of_odd_labels(dataset.label_names, dataset.n_samples, is_fit=features is None)
     if table is not None and features is None and not isinstance(dataset, RawDataset):
         _warn_of_id_columns(table.frame[list(dataset.feature_names or ())])
     return dataset.take(_parts(dataset, options.split_seed)[part]) if part else dataset
@@ -230,8 +230,15 @@ def _parts(dataset: LabelledRows, seed: int) -> dict[str, Any]:
     return shipped
 
 
-def _warn_of_odd_labels(names: Sequence[str], n_rows: int) -> None:
-    """Warn where a label looks like a list of others, and where labels look like measurements, which seldom repeat."""
+def _warn_of_odd_labels(names: Sequence[str], n_rows: int, *, is_fit: bool) -> None:
+    """Warn of a label that is the only one, of one that looks like a list of others, and of measurements as labels."""
+    if is_fit and len(names) == 1:
+        warnings.warn(
+            f"'{names[0]}' is the only label, so a model can only predict it for every row; add rows with other "
+            "labels, or name another column with --label",
+            UserWarning,
+            stacklevel=2,
+        )
     known = set(names)
     for name, mark in ((name, mark) for mark in ";|," for name in names if mark in name):
         if known.intersection(each.strip() for each in name.split(mark)):

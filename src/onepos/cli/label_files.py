@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -292,13 +293,34 @@ def check_leaks(table: Table, options: RowOptions, features: Sequence[str] | Non
 
 def _find_twin(frame: pd.DataFrame, label: str) -> tuple[str, str] | None:
     """The label and a feature of text with the same cells."""
-    cells = frame[label].astype(str)
+    cells = _without_case(frame[label])
     if cells.nunique() < 2:
         return None
     for name in frame.columns:
-        if name != label and frame[name].dtype.kind == "O" and bool((frame[name].astype(str) == cells).all()):
+        if name != label and frame[name].dtype.kind == "O" and bool((_without_case(frame[name]) == cells).all()):
             return label, str(name)
+    _warn_of_codes(frame, label, cells)
     return None
+
+
+def _without_case(column: pd.Series[Any]) -> pd.Series[Any]:
+    return column.astype(str).str.strip().str.casefold()
+
+
+def _warn_of_codes(frame: pd.DataFrame, label: str, cells: pd.Series[Any]) -> None:
+    """Warn of a feature of whole numbers that stand for the labels one by one."""
+    import numpy as np
+    import pandas as pd
+
+    place, _ = pd.factorize(cells)
+    for name in frame.columns:
+        if frame[name].dtype.kind in "iub" and np.array_equal(pd.factorize(frame[name])[0], place):
+            warnings.warn(
+                f"each value of column '{name}' goes with one label of '{label}' and the other way round; if it is a "
+                f"code of the label, leave it out with --drop '{name}'",
+                UserWarning,
+                stacklevel=2,
+            )
 
 
 def _find_answer_twin(frame: pd.DataFrame, labels: list[str], answers: Answers) -> tuple[str, str] | None:

@@ -119,11 +119,17 @@ class TableOptions:
         list[str] | None,
         Option(metavar="COLUMN", help="A column to read as categories, such as codes; repeatable."),
     ] = None
+    text_model: Annotated[
+        str | None,
+        Option(
+            "--text-model", metavar="NAME", help="Sentence embeddings beside the n-grams of text: wordllama or minilm."
+        ),
+    ] = None
 
     @property
     def is_given(self) -> bool:
-        """Whether a column is named."""
-        return bool(self.text or self.categorical)
+        """Whether an option is given."""
+        return bool(self.text or self.categorical or self.text_model)
 
     def parameters(self) -> dict[str, Any]:
         """The same as parameters of a classifier."""
@@ -131,7 +137,8 @@ class TableOptions:
             return {}
         from onepos.tables import TableEncoder
 
-        return {"tables": TableEncoder(text=tuple(self.text or ()), categorical=tuple(self.categorical or ()))}
+        text, categorical = tuple(self.text or ()), tuple(self.categorical or ())
+        return {"tables": TableEncoder(text=text, categorical=categorical, text_model=self.text_model)}
 
 
 @dataclass(frozen=True)

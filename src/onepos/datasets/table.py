@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shlex
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
@@ -26,7 +27,7 @@ from onepos.datasets.json_lines import read_json_lines
 from onepos.datasets.raw import RawDataset
 from onepos.labels import Labels, binarize
 from onepos.long_labels import Answers
-from onepos.validation import check_cases, check_known, find_repeat, read_groups
+from onepos.validation import check_cases, check_known, find_repeat, name_some, read_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +39,9 @@ MISSING = ["", "NA", "N/A", "n/a", "<NA>", "nan", "NaN", "NAN", "null", "NULL", 
 # How many columns a message about several explains, and how many it puts into the option that leaves them out.
 _COLUMNS_EXPLAINED, _COLUMNS_DROPPED = 10, 40
 _DATE = r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}"
+_DELIMITERS = ",;\t|"
+# 1.234,50, as files that are not separated by commas may hold it; so many cells are looked at before all are.
+_DECIMAL_COMMA, _FIRST_CELLS = r"[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?", 100
 
 Names = str | Sequence[str] | None
 
@@ -62,7 +66,8 @@ def open_table(path: str | Path, *, text: Sequence[str | None] = ()) -> Table:
 
     Args:
         path: `.csv`, `.tsv` (also `.gz`; first line: column names; UTF-8), `.jsonl` (also `.gz`; an object per line)
-            or `.parquet`. A CSV file without a comma in its first line may use semicolons or tabs.
+            or `.parquet`. Cells of a CSV file are separated by commas, semicolons, tabs or bars, whichever its first
+            line holds most of; without commas between cells, numbers may be written 1.234,50.
         text: Columns of a text file whose cells are kept as they are written, where the table has them.
     """
     path = check_file(Path(path))
@@ -77,7 +82,7 @@ def open_table(path: str | Path, *, text: Sequence[str | None] = ()) -> Table:
             except UnicodeDecodeError as error:
                 raise ValueError(
                     f"{path.name}{_find_other_encoding(file)}: the text must be UTF-8; it is in another encoding, such "
-                    "as Latin-1 or UTF-16. Save the file as UTF-8."
+                    "as Latin-1 or UTF-16. Save the file as UTF-8 (in Excel: CSV UTF-8)."
                 ) from error
     frame.columns = [str(column) for column in frame.columns]
     if frame.empty:
@@ -189,6 +194,11 @@ class Table:
         if features is not None:
             self.check_columns(features, inputs.columns)
             inputs = inputs[list(features)]
+        if not len(inputs.columns):
+            raise ValueError(
+                f"{self.path.name} must have a column to learn from; its columns ({name_some(self.frame.columns)}) "
+                "hold labels or ids, or are left out. Add a column, or leave fewer out."
+            )
         return self._to_features(inputs, are_needed=features is not None)
 
     def _build(
@@ -393,45 +403,85 @@ def _label_cells(column: pd.Series[Any]) -> list[Any]:
 
     if pd.api.types.is_float_dtype(column) and (column.dropna() % 1 == 0).all():
         column = column.astype("Int64")
+    if column.dtype == object:
+        _check_names(column)
     return [
         (cell if isinstance(cell, list | tuple | np.ndarray) else str(cell)) if is_known else ""
         for cell, is_known in zip(column.astype(object), column.notna(), strict=True)
     ]
 
 
+def _check_names(column: pd.Series[Any]) -> None:
+    for row, cell in enumerate(column):
+        if isinstance(cell, dict | bytes):
+            raise ValueError(
+                f"a label or an id must be text or a number; column '{column.name}' holds a {type(cell).__name__} in "
+                f"row {row}. Name another column, or write text in it."
+            )
+
+
 def _read_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        import pyarrow  # noqa: F401
+        from pyarrow import ArrowInvalid
     except ImportError:
         raise ImportError(
             f"{path.name} needs pyarrow, which is not installed. Run: pip install 'onepos[parquet]'"
         ) from None
     with naming(path):
-        return pd.read_parquet(path)
+        try:
+            return pd.read_parquet(path)
+        except ArrowInvalid as error:
+            raise ValueError(
+                f"{path.name} must be a Parquet file; it is damaged or of another kind. Get it again."
+            ) from error
 
 
 def _read_text(path: Path, file: BinaryFile, text: set[str | None]) -> tuple[pd.DataFrame, str]:
     """The cells and the delimiter of a CSV or TSV file."""
     import pandas as pd
 
-    header = file.readline().decode("utf-8-sig")
-    delimiter = "\t" if ".tsv" in path.name.lower() else next((mark for mark in ",;\t" if mark in header), ",")
+    delimiter = _find_delimiter(path, file.readline().decode("utf-8-sig"))
     with closing(_cells(file, delimiter)) as rows:
         _, columns = next(rows, (0, list[str]()))
     _check_header(path, columns)
     file.seek(0)
-    frame = pd.read_csv(
-        file,
-        sep=delimiter,
-        dtype={column: str for column in columns if column in text},
-        keep_default_na=False,
-        na_values={column: MISSING for column in columns if column not in text},
-        low_memory=False,
-    )
-    _check_widths(path, file, frame, delimiter, len(columns))
+    try:
+        frame = pd.read_csv(
+            file,
+            sep=delimiter,
+            dtype={column: str for column in columns if column in text},
+            keep_default_na=False,
+            na_values={column: MISSING for column in columns if column not in text},
+            low_memory=False,
+        )
+    except pd.errors.ParserError:
+        _check_widths(path, file, delimiter, len(columns))
+        raise
+    if _may_be_uneven(frame):
+        _check_widths(path, file, delimiter, len(columns))
+    if delimiter != ",":
+        _read_decimal_commas(frame, text)
     return frame, delimiter
+
+
+def _find_delimiter(path: Path, header: str) -> str:
+    """What separates cells: of a `.csv` file the mark that its first line holds most of, outside quotation marks."""
+    return "\t" if ".tsv" in path.name.lower() else max(_DELIMITERS, key=re.sub('"[^"]*"', "", header).count)
+
+
+def _read_decimal_commas(frame: pd.DataFrame, text: set[str | None]) -> None:
+    """Turn columns of which every cell is a number with a comma for a point, or a whole one, into numbers."""
+    import pandas as pd
+
+    for name in frame.columns:
+        if name in text or pd.api.types.is_numeric_dtype(frame[name]):
+            continue
+        cells = frame[name].dropna().astype(str).str.strip()
+        is_number = all(cells.iloc[:_FIRST_CELLS].str.fullmatch(_DECIMAL_COMMA))
+        if is_number and cells.str.contains(",").any() and cells.str.fullmatch(_DECIMAL_COMMA).all():
+            frame[name] = pd.to_numeric(cells.str.replace(".", "").str.replace(",", ".")).reindex(frame.index)
 
 
 def read_header(path: Path) -> list[str]:
@@ -439,8 +489,7 @@ def read_header(path: Path) -> list[str]:
     if not check_file(path).name.lower().endswith((".csv", ".csv.gz", ".tsv", ".tsv.gz")):
         return []
     with naming(path), open_binary(path) as file:
-        header = file.readline().decode("utf-8-sig", "replace")
-        delimiter = "\t" if ".tsv" in path.name.lower() else next((mark for mark in ",;\t" if mark in header), ",")
+        delimiter = _find_delimiter(path, file.readline().decode("utf-8-sig", "replace"))
         with closing(_cells(file, delimiter)) as rows:
             return next(rows, (0, list[str]()))[1]
 
@@ -479,13 +528,16 @@ def _cells(file: BinaryFile, delimiter: str) -> Generator[tuple[int, list[str]]]
         text.detach()
 
 
-def _check_widths(path: Path, file: BinaryFile, frame: pd.DataFrame, delimiter: str, width: int) -> None:
-    """Find rows that are too short or too long, which pandas fills up or shifts without an error."""
+def _may_be_uneven(frame: pd.DataFrame) -> bool:
+    """Whether a row may be too short or too long, which pandas fills up or shifts without an error."""
     import pandas as pd
 
     last = frame.iloc[:, -1]
-    if isinstance(frame.index, pd.RangeIndex) and not (last.isna() | (last.astype(str) == "")).any():
-        return
+    return not isinstance(frame.index, pd.RangeIndex) or bool((last.isna() | (last.astype(str) == "")).any())
+
+
+def _check_widths(path: Path, file: BinaryFile, delimiter: str, width: int) -> None:
+    """Raise a ValueError at the first row that is too short or too long."""
     with closing(_cells(file, delimiter)) as rows:
         for line, cells in rows:
             if len(cells) != width:

@@ -31,6 +31,7 @@ from onepos.tables.cells import (
 from onepos.tables.counts import Counts
 from onepos.tables.kinds import NEARLY_ALL, Choice, Kind, not_dates
 from onepos.tables.moments import Moments
+from onepos.tables.sentences import MODELS, WIDTHS, embed
 from onepos.tables.state import (
     Arrays,
     Facts,
@@ -370,13 +371,14 @@ class CategoryColumn(Column):
 
 
 class TextColumn(Column):
-    """TF-IDF of words, pairs of words and character n-grams; the vector of a row has the length TEXT_WEIGHT."""
+    """TF-IDF of words, pairs of words and character n-grams, and perhaps an embedding; each of length TEXT_WEIGHT."""
 
     kind = "text"
     must_hold = "single values"
 
-    def __init__(self, name: str, choice: Choice, max_features: int = 0) -> None:
+    def __init__(self, name: str, choice: Choice, max_features: int = 0, model: str | None = None) -> None:
         super().__init__(name, choice)
+        self.model = model
         self.words: list[str] = []
         self.characters: list[str] = []
         self.idf = np.empty(0, dtype=np.float32)
@@ -424,7 +426,12 @@ class TextColumn(Column):
         pieces = [self._weigh(texts.values[first:end]) for first, end in chunks_of(texts.values)]
         none = sp.csr_array((1, len(self.idf)), dtype=np.float32)
         by_text = sp.vstack([*pieces, none], format="csr")
-        return sp.csr_array(by_text[texts.codes % by_text.shape[0]]), texts.codes < 0
+        rows = texts.codes % by_text.shape[0]
+        found = sp.csr_array(by_text[rows])
+        if self.model is not None:
+            vectors = np.vstack([embed(texts.values, self.model), np.zeros((1, WIDTHS[self.model]), np.float32)])
+            found = sp.csr_array(sp.hstack([found, sp.csr_array(TEXT_WEIGHT * vectors[rows])], format="csr"))
+        return found, texts.codes < 0
 
     def _weigh(self, texts: list[str]) -> sp.csr_array:
         words, _ = count_words(texts, self._word_places)
@@ -438,25 +445,32 @@ class TextColumn(Column):
     @property
     def n_filled(self) -> float:
         """How many of the numbers of a row are not 0, on average."""
-        return self._n_filled
+        return self._n_filled + self._n_embedded
+
+    @property
+    def _n_embedded(self) -> int:
+        return 0 if self.model is None else WIDTHS[self.model]
 
     @property
     def _names(self) -> list[str]:
         return [
             *(f"{self.name}: {word}" for word in self.words),
             *(f"{self.name}: {characters!r}" for characters in self.characters),
+            *(f"{self.name} {self.model} {place}" for place in range(self._n_embedded)),
         ]
 
     @property
     def _became(self) -> str:
-        return f"TF-IDF of {len(self.words)} words and {len(self.characters)} character n-grams"
+        embedded = f", and {self._n_embedded} numbers of {self.model}" if self.model else ""
+        return f"TF-IDF of {len(self.words)} words and {len(self.characters)} character n-grams{embedded}"
 
     def _to_state(self) -> tuple[Facts, Arrays]:
         arrays: Arrays = {"words": pack_texts(self.words), "characters": pack_texts(self.characters), "idf": self.idf}
-        return {"n_filled": self._n_filled}, arrays
+        return {"n_filled": self._n_filled, "model": self.model or ""}, arrays
 
     def _restore(self, facts: Facts, arrays: Arrays) -> None:
         self._n_filled = get_number(facts, "n_filled")
+        self.model = get_text(facts, "model", ("", *MODELS)) or None
         words, characters = get_packed(arrays, "words"), get_packed(arrays, "characters")
         self._keep(words, characters, get_numbers(arrays, "idf", len(words) + len(characters)))
         if not len(self.idf):

@@ -18,8 +18,9 @@ from onepos.tables.cells import FINITE, SINGLE, CellFault, TableError
 from onepos.tables.columns import COLUMNS, CategoryColumn, Column, Piece, TextColumn
 from onepos.tables.frames import as_frame
 from onepos.tables.kinds import KINDS, Choice, choose_declared, choose_kind, left_out
+from onepos.tables.sentences import MODELS, embed
 from onepos.tables.state import Arrays, Facts, get, get_count, get_flag, get_text, get_texts, wrong
-from onepos.validation import check_known, check_whole, find_repeat, name_some
+from onepos.validation import check_choice, check_known, check_whole, find_repeat, name_some
 
 Matrix: TypeAlias = npt.NDArray[np.float32] | sp.csr_array
 Blocks: TypeAlias = Callable[[], Iterable[Any]]
@@ -66,6 +67,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         categorical: Columns to take as categories, such as numbers that are codes.
         drop: Columns to leave out.
         max_text_features: At most so many words and character n-grams are kept of each column of text.
+        text_model: "wordllama" or "minilm" sets a sentence embedding beside the n-grams of each column of text
+            (docs/tables.md); they need the extras `text` and `minilm`. None sets none.
         max_categories: At most so many categories are kept of each column, the most frequent ones.
 
     Attributes:
@@ -92,12 +95,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         drop: Sequence[str] = (),
         max_text_features: int = 20_000,
         max_categories: int = 1_000,
+        text_model: str | None = None,
     ) -> None:
         self.text = text
         self.categorical = categorical
         self.drop = drop
         self.max_text_features = max_text_features
         self.max_categories = max_categories
+        self.text_model = text_model
 
     def fit(self, frame: Any, y: Any = None) -> Self:
         """Learn from a table what its columns are; `frame` may be all that `as_frame` takes."""
@@ -112,6 +117,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_whole("max_text_features", self.max_text_features, 2)
         check_whole("max_categories", self.max_categories, 1)
+        if self.text_model is not None:
+            check_choice("text_model", self.text_model, MODELS)
+            embed([], self.text_model)  # what is not installed is named before the work
         stream = _frames(blocks)
         first: list[pd.DataFrame] = []
         while sum(map(len, first)) < HEAD_ROWS and (block := next(stream, None)) is not None:
@@ -132,7 +140,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         declared: dict[str, str] = {}
         for kind, given in (("text", self.text), ("category", self.categorical), ("left out", self.drop)):
             wanted = _as_names(given)
-            check_known(wanted, names, "The table has no column")
+            try:
+                check_known(wanted, names, "The table has no column")
+            except ValueError as error:
+                raise TableError(str(error)) from None
             for name in wanted:
                 if declared.setdefault(name, kind) != kind:
                     raise ValueError(
@@ -181,7 +192,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if choice.kind == "category":
             return CategoryColumn(name, choice, self.max_categories)
         if choice.kind == "text":
-            return TextColumn(name, choice, self.max_text_features)
+            return TextColumn(name, choice, self.max_text_features, self.text_model)
         return COLUMNS[choice.kind](name, choice)
 
     def _finish(self, names: list[str], columns: dict[str, Column], choices: dict[str, Choice]) -> Self:
@@ -268,6 +279,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             "drop": _as_names(self.drop),
             "max_text_features": int(self.max_text_features),
             "max_categories": int(self.max_categories),
+            "text_model": self.text_model or "",
             "n_rows": self.n_rows_,
             "is_sparse": self.is_sparse_,
             "names": [str(name) for name in self.feature_names_in_],
@@ -288,6 +300,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             drop=tuple(get_texts(facts, "drop")),
             max_text_features=get_count(facts, "max_text_features"),
             max_categories=get_count(facts, "max_categories"),
+            text_model=get_text(facts, "text_model", ("", *MODELS)) or None,
         )
         encoder.n_rows_ = get_count(facts, "n_rows")
         encoder.is_sparse_ = get_flag(facts, "is_sparse")

@@ -46,6 +46,9 @@ _ID_NAME = re.compile(r"(?:.*[\W_]|)(?:id|ids|uuid|guid|key|index)|unnamed: ?\d+
 _CAMEL_ID = re.compile(r".*[a-z](?:Id|ID)")
 _LEADING_ZERO = re.compile(r"[+-]?0\d")
 _CODE = re.compile(r"(?=.*\d)\S+")
+_MONEY = "[€$£¥]"
+_OTHERWISE = rf"{_MONEY}? ?[+-]?(?:\d{{1,3}}(?:[,']\d{{3}})+|\d+)(?:[.,]\d+)? ?(?:{_MONEY}|%)?"
+"""Numbers with a comma for a point, with separated thousands, a currency or a percent sign."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,10 @@ def _choose_for_texts(name: str, texts: Texts, max_categories: int, *, is_catego
         return Choice("category", "categories")
     if any({value.casefold() for value in values} == set(pair) for pair in TRUE_AND_FALSE):
         return Choice("boolean", f"{quote(values[0])} or {quote(values[1])}")
-    return _number_choice(name, texts) or _date_choice(texts) or _word_choice(name, texts, max_categories)
+    choice = _number_choice(name, texts) or _date_choice(texts)
+    if choice is None:
+        _refuse_other_numbers(texts)
+    return choice or _word_choice(name, texts, max_categories)
 
 
 def _number_choice(name: str, texts: Texts) -> Choice | None:
@@ -140,6 +146,21 @@ def _number_choice(name: str, texts: Texts) -> Choice | None:
             "numbers or text, not both",
         )
     return _choose_for_numbers(name, pd.Series(texts.take(parse_numbers(texts.values), np.nan)))
+
+
+def _refuse_other_numbers(texts: Texts) -> None:
+    """Numbers such as 12,50 or 5 %, which would be taken for text or categories."""
+    is_written = pd.Series(texts.values, dtype=object).str.fullmatch(_OTHERWISE).to_numpy(dtype=bool)
+    is_other = is_written & np.isnan(parse_numbers(texts.values))
+    counts = texts.counts
+    if is_other.any() and counts[is_written].sum() > MOSTLY * counts.sum():
+        row = texts.first_row(is_other)
+        raise CellFault(
+            row,
+            f"{int(counts[is_other].sum())} of {int(counts.sum())} cells are numbers written otherwise, the first is "
+            f"{quote(texts.values[texts.codes[row]])}",
+            "numbers written like 1234.5",
+        )
 
 
 def _date_choice(texts: Texts) -> Choice | None:
