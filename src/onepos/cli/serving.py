@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
     from onepos.labels import Labels
-    from onepos.server.items import Items
+    from onepos.report.items import Items
     from onepos.server.trial import Trial
 
 _LEAST_TOKEN = 16
@@ -160,7 +160,7 @@ def _features(fitted: SinglePositiveClassifier, files: Any, images: options.Imag
 
 def _items(rows: Any, ids: list[str]) -> Items:
     """The rows as the page shows them."""
-    from onepos.server.items import FeatureItems, ImageItems, TableItems
+    from onepos.report.items import FeatureItems, ImageItems, TableItems
 
     if hasattr(rows, "files"):
         return ImageItems(ids, rows.files, Path(rows.root))
