@@ -110,7 +110,7 @@ def prior_caption(table: Table) -> str:
     else:
         caption = "The pale bar is the confidence interval of the estimate; an arrow marks one that goes on."
     if any(row[-1].text == "no" for row in table.rows):
-        caption += " A hollow dot marks an estimate from too few observed positives."
+        caption += " A hollow dot marks an estimate whose interval reaches below half or above double of it."
     if any(row[-1].text == "unknown" for row in table.rows):
         caption += " Unknown: the label has no estimate, as when it was never observed."
     return caption
@@ -235,7 +235,7 @@ def _draw_scatter(figure: Figure, values: Mapping[str, Floats], reliable: NDArra
 
 def _dots(axes: Axes, x: Floats, y: Floats, reliable: NDArray[np.bool_], size: float) -> None:
     """Filled dots for reliable estimates and hollow ones for the others."""
-    for mask, face, name in ((reliable, SERIES[0], "estimated"), (~reliable, CARD, "too few positives")):
+    for mask, face, name in ((reliable, SERIES[0], "estimated"), (~reliable, CARD, "wide interval")):
         shown = mask & np.isfinite(x + y)
         if shown.any():
             axes.plot(x[shown], y[shown], "o", ms=size, mec=SERIES[0], mfc=face, mew=1.6, label=name)
