@@ -61,11 +61,11 @@ def complete(
     """
     check_model_folder(out)
     _check_format(table_format)
-    rows, observed, answers, ids = _read(data, row_options, draw_options, seed, positives or "single")
+    rows, observed, answers, ids = read_with_answers(data, row_options, draw_options, seed, positives or "single")
 
     from onepos.completion import complete_labels
 
-    labels, drawn = _merge(observed, answers, ids), None if sample is None else _read_sample(sample)
+    labels, drawn = merge_answers(observed, answers, ids), None if sample is None else _read_sample(sample)
     with (
         naming_table(rows.source or rows.name),
         progress(quiet or as_json) as advance,
@@ -103,10 +103,18 @@ def _check_format(table_format: Format) -> None:
             raise ImportError("--format parquet needs pyarrow. Run: pip install 'onepos[parquet]'") from None
 
 
-def _read(
-    data: str, row_options: options.RowOptions, draw_options: options.DrawOptions, seed: int, positives: str
+def read_with_answers(
+    data: str,
+    row_options: options.RowOptions,
+    draw_options: options.DrawOptions,
+    seed: int,
+    positives: str,
+    columns: tuple[list[str] | None, bool | None] = (None, None),
 ) -> tuple[LabelledRows, Labels, Labels | None, list[Any]]:
-    """The rows, their labels, the answers of a long table beside labels of their own, and the ids of the rows."""
+    """The rows, their labels, the answers of a long table beside labels of their own, and the ids of the rows.
+
+    `columns` are those of a table that a model takes, and whether their cells stay as they are.
+    """
     from onepos.datasets.table import TABLE_SUFFIXES, open_table
     from onepos.labels import Labels
 
@@ -118,7 +126,7 @@ def _read(
     long = None if row_options.labels is None else _open_long(row_options.labels)
     has_label = row_options.label_columns or table is None or (row_options.label or "label") in table.frame.columns
     is_beside = long is not None and bool(has_label)
-    rows = read_rows(data, replace(row_options, labels=None) if is_beside else row_options)
+    rows = read_rows(data, replace(row_options, labels=None) if is_beside else row_options, *columns)
     ids = _ids(rows, table, id_column)
     answers = Labels.from_long(long, ids) if is_beside else None
     return rows, observe(rows, draw_options, seed, positives), answers, ids
@@ -168,7 +176,7 @@ def _find(drawn: list[str], ids: list[Any], path: Path | None) -> Any:
     return np.array([str(item) in chosen for item in ids])
 
 
-def _merge(observed: Labels, answers: Labels | None, ids: list[Any]) -> Labels:
+def merge_answers(observed: Labels, answers: Labels | None, ids: list[Any]) -> Labels:
     """The labels of the data and the answers about them, by the names of the labels."""
     import numpy as np
     import scipy.sparse as sp

@@ -78,13 +78,13 @@ def describe_model(model: SinglePositiveClassifier, method: str = "") -> Facts:
     }
 
 
-def describe_labels(labels: Labels, n_groups: int = 0) -> Facts:
-    """What is known of the labels of the rows."""
+def describe_labels(labels: Labels, groups: Any = None) -> Facts:
+    """What is known of the labels of the rows; `groups` holds one value per row."""
     return {
         "observed": np.asarray(labels.positive.sum(0)).ravel().tolist(),
         "n_rows": len(labels),
         "known": count_known(labels),
-        "n_groups": n_groups,
+        "n_groups": None if groups is None else len(set(np.asarray(groups).tolist())),
     }
 
 
