@@ -271,7 +271,10 @@ def _story_sections(result: Result, story: Mapping[str, Any]) -> Iterator[Sectio
         f"{n} images are drawn at random, and a person says of every digit whether it is there; in this demo the true "
         f"labels answer. That settles how many labels an image has."
     )
-    yield Section("review", f"3. {n} images are reviewed", [text], (_review_table(result, story),))
+    priors = priors_of(result) | {"before": story["before"]["class_prior"], "observed_share": None}
+    caption = "The pale bar is the confidence interval after the review."
+    chart = Chart(partial(prior_chart, {"priors": priors}), caption)
+    yield Section("review", f"3. {n} images are reviewed", [text], (_review_table(result, story),), chart=chart)
     yield _completed_section(result, story)
     table = _changes_table(story)
     yield Section("better", table.title, _describe_changes(story), (table,))
@@ -373,13 +376,13 @@ def _given_card(each: Mapping[str, Any]) -> Card:
 def _completed_card(each: Mapping[str, Any]) -> Card:
     card = _given_card(each)
     bars = [Bar(label, round(100 * p), "right" if is_true else "wrong") for label, p, is_true in each["added"]]
-    headings = {"Observed": "Known", "Hidden": "Stays hidden"}
     true = [name for name, _, is_true in each["added"] if is_true]
     return dataclasses.replace(
         card,
         alt=f"Image of handwritten digits: {', '.join([*each['observed'], *true, *each['hidden']])}",
-        pills=[(headings[heading], pills) for heading, pills in card.pills],
+        pills=[("Known", pills) for heading, pills in card.pills if heading == "Observed"],
         bars=[("Added", bars)],
+        below=[("Stays hidden", pills) for heading, pills in card.pills if heading == "Hidden"],
     )
 
 

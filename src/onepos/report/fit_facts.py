@@ -126,6 +126,7 @@ def describe_completion(completion: Completion, items: Items, unseen: Floats | N
             "min_precision": judgement.min_precision,
             "expected_precision": judgement.expected_precision,
             "calibrated_on": judgement.calibrated_on,
+            "labels_per_row": [float(np.nansum(each)) for each in (judgement.prior, *judgement.prior_interval.T)],
             "warning": judgement.warning,
         },
         "doubts": list_doubts(judgement, labels, items),

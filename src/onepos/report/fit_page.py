@@ -35,6 +35,8 @@ from onepos.report.tables import (
 
 # The number of labels per row is open where the sums of the ends of the intervals differ by more than this factor.
 _OPEN = 2.0
+# The labels per row that a model assumes and those estimated from the data differ much by more than this factor.
+_MUCH = 1.15
 
 
 def render_fit(result: Result) -> str:
@@ -220,7 +222,14 @@ def _doubts_about_priors(result: Result) -> list[str]:
     """Sentences on how far the class priors can be relied on."""
     kappa, low, high = labels_per_row(result)
     sentences = []
-    if high > _OPEN * low:
+    judged = result.get("additions") or {}
+    if judged.get("calibrated_on") and not _MUCH * kappa > judged["labels_per_row"][0] > kappa / _MUCH:
+        new, least, most = judged["labels_per_row"]
+        sentences.append(
+            f"The model puts {kappa:.2f} labels in a row. With the {judged['calibrated_on']} reviewed rows of these "
+            f"data {new:.2f} are estimated, {least:.2f} to {most:.2f}: fit the model again with these answers."
+        )
+    elif high > _OPEN * low:
         sentences.append(
             f"How many labels a row has is open: {kappa:.2f} is estimated, but the data go with anything from "
             f"{low:.2f} to {high:.2f}, and all priors rise and fall together. Reviewing about 50 rows "

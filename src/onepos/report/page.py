@@ -75,6 +75,7 @@ class Card:
         note: A sentence below them.
         pills: Headings, each with its labels.
         bars: Headings, each with its labels and their probabilities.
+        below: As `pills`, but below the bars.
     """
 
     title: str = ""
@@ -85,6 +86,7 @@ class Card:
     note: str = ""
     pills: Sequence[tuple[str, Sequence[Pill]]] = ()
     bars: Sequence[tuple[str, Sequence[Bar]]] = ()
+    below: Sequence[tuple[str, Sequence[Pill]]] = ()
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ def render_html(page: Page) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["keep"] = lambda text: str(text).replace(" %", "\u00a0%")  # no line ends before the sign
     return environment.get_template("page.html").render(page=page, wide=WIDE, narrow=NARROW)
 
 
