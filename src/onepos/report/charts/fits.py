@@ -79,8 +79,8 @@ def prior_chart(result: Result, width: int = WIDE) -> str:
     """Each label's prior: true, observed share, and estimated with its interval.
 
     One row per label, the commonest on top, with a hollow grey dot where the priors have a column `before`; beyond
-    forty labels a scatter of the estimated against the true prior (against the observed share where no truth is known) on logarithmic axes. An estimate
-    that is not reliable has a hollow marker.
+    forty labels a scatter of the estimated against the true prior (against the observed share where no truth is known)
+    on logarithmic axes. An estimate that is not reliable has a hollow marker.
     """
     priors = result.get("priors")
     if not priors or not priors["label"]:
