@@ -187,7 +187,7 @@ def _known_table(known: Mapping[str, int], result: Result) -> Table:
     if result.get("n_groups"):
         lines.append(("Groups of rows, never split", grouped(result["n_groups"]), ""))
     rows = [[Cell(text) for text in line] for line in lines]
-    return Table("known", "What is known of the labels", ["", "Number", "Share"], rows)
+    return Table("known", "What is known of the labels", ["Of the data", "Number", "Share"], rows)
 
 
 def _columns_table(columns: Sequence[Mapping[str, Any]]) -> Table:
