@@ -142,11 +142,9 @@ def _open_long(path: Path) -> Any:
 
 
 def _ids(rows: LabelledRows, table: Any, id_column: str | None) -> list[Any]:
-    if hasattr(rows, "files"):
-        return list(rows.files)
-    if id_column is None or table is None or len(table.frame) != rows.n_samples:
-        return list(range(rows.n_samples))
-    return list(table.to_texts(id_column))
+    if id_column is not None and table is not None and len(table.frame) == rows.n_samples:
+        return list(table.to_texts(id_column))
+    return list(rows.files) if hasattr(rows, "files") else list(range(rows.n_samples))
 
 
 def _read_sample(path: Path) -> list[str]:

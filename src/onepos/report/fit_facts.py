@@ -41,6 +41,8 @@ _MOST_PAIRED, _MOST_TOGETHER, _MOST_PAIRS = 200, 12, 8
 _LEAST_TOGETHER = 5.0
 # Rows that are listed as doubtful; pixels per side, characters and fields shown of each; labels known to be absent.
 _MOST_DOUBTS, _MOST_PIXELS, _MOST_CHARACTERS, _MOST_FIELDS, _MOST_ABSENT = 12, 320, 600, 8, 6
+# Bytes of a shown image that is not compressed further.
+_MOST_BYTES = 20_000
 # Parts of the reviewed rows, each of which is judged without its answers.
 _PARTS = 5
 
@@ -226,11 +228,11 @@ def _read_image(items: Items, row: int) -> tuple[str, str]:
 
 
 def shrink(content: bytes, kind: str) -> str:
-    """An image as a data URI, at most some hundred pixels wide and high."""
+    """An image as a data URI, at most some hundred pixels wide and high and some ten thousand bytes."""
     from PIL import Image
 
     image = Image.open(io.BytesIO(content))
-    if max(image.size) > _MOST_PIXELS:
+    if max(image.size) > _MOST_PIXELS or len(content) > _MOST_BYTES:
         small = image.convert("RGB")
         small.thumbnail((_MOST_PIXELS, _MOST_PIXELS))
         file = io.BytesIO()

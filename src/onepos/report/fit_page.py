@@ -356,7 +356,8 @@ def _additions(result: Result) -> Iterator[Section]:
         text = [f"If {stated} of the added labels are to be right, none can be added yet."]
     if found["warning"]:
         text.append(f"{found['warning'][0].upper()}{found['warning'][1:]}")
-    yield Section("additions", "Labels that could be added", text, (table,))
+    shown, folded = ((table,), ()) if found["n_added"] else ((), (table,))
+    yield Section("additions", table.title, text, shown, folded)
 
 
 def additions_table(found: Mapping[str, Any]) -> Table:
