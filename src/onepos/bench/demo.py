@@ -155,28 +155,35 @@ def _fit(
     make = Oracle if role == "oracle" else SinglePositiveClassifier
     positives = "any" if role == "oracle" else "single"  # of rows that are not reviewed
     model = make(method, epochs=epochs, positives=positives, device="cpu", random_state=seed)
+    tell(f"preparing {name}", -1, 1)
+
+    def report(epoch: int, _: Any) -> None:
+        tell(f"preparing {name}", 0, 1)
+        tell(f"fitting {name}", epoch, model.n_epochs_)
+
     began = time.perf_counter()
     model.fit(
         train.X,
         labels,
         validation=(val.X, draw_single_positive(val.Y, seed)),
-        on_epoch=lambda epoch, _: tell(f"fitting {name}, epoch", epoch, model.n_epochs_),
-        on_progress=lambda what, step, steps: tell(f"fitting {name}: {what}", step - 1, steps),
+        on_epoch=report,
     )
     seconds = time.perf_counter() - began
     return Run(name, role, method, model, seconds, model.predict_proba(test.X))
 
 
 def _complete(train: Dataset, labels: Labels, seed: int, progress: Progress | None) -> Completion:
-    tell = progress or _no_progress
+    tell, what = progress or _no_progress, f"completing, {int(labels.is_complete.sum())} images reviewed"
+    tell(what, -1, 1)
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # Completion.warning has it
-        return complete_labels(
+        done = complete_labels(
             train.X,
             labels,
             min_precision=MIN_PRECISION,
             random_state=seed,
-            on_progress=lambda what, step, steps: tell(f"completing: {what}", step - 1, steps),
         )
+    tell(what, 0, 1)
+    return done
 
 
 def _no_progress(what: str, step: int, steps: int) -> None:
