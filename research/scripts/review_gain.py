@@ -34,7 +34,7 @@ from completion import FIRST_DRAW, cross_fit
 from onepos import complete_labels
 from onepos.files import write_atomically
 from onepos.metrics import hamming_loss, mean_average_precision, micro_f1
-from onepos.server.judgement import Judgement
+from onepos.report.judgement import Judgement
 from onepos.server.queue import Queue
 
 DATA = ("digit-scenes", "yeast", "scene", "image", "emotions", "rcv1subset1_top944")

@@ -298,3 +298,14 @@ class TestSentences:
     def test_a_model_of_rows_takes_no_images(self, onepos, photos):
         assert onepos("fit", "digit-scenes:test", "--draw", "uniform", "--epochs", 1, "--quiet")[0] == 0
         self.refused(onepos, "takes rows of numbers; photos is a folder", "predict", "onepos-model", "photos")
+
+
+def test_the_report_of_a_model_of_images_shows_the_doubtful_ones(onepos, fit, photos, short_cross_fit):
+    assert fit()[0] == 0
+    code, _, err = onepos("report", "onepos-model", "--data", "photos/", "--workers", 0, "-q")
+    assert code == 0, err
+    page = (photos / "report.html").read_text(encoding="utf-8")
+    assert page.count('<img src="data:image/') == 12
+    assert 'alt="Row photos/' in page or 'alt="Row ' in page
+    assert '<section id="together"' in page
+    assert not list(photos.glob("*.html.*"))

@@ -62,7 +62,94 @@ def make_result(n_labels=10, n_epochs=20, n_examples=4):
             "observed_share": share,
             "reliable": [n_train * s > 60 for s in share],
         },
-        "examples": [_example(names, rng) for _ in range(n_examples)],
+        **_facts(names, true, estimated, n_train, rng),
+        "story": _story(names, true, estimated, n_examples, rng),
+    }
+
+
+def _facts(names, true, estimated, n_train, rng):
+    """What the page of a fit shows."""
+    c = len(names)
+    shown = list(range(min(c, 5)))
+    bins = [
+        {"n": 40, "yes": 8, "stated": 0.2, "share": 0.2, "low": 0.1, "high": 0.3},
+        {"n": 9, "yes": 7, "stated": 0.8, "share": 0.78, "low": 0.5, "high": 0.93},
+    ]
+    doubt = {
+        "item": "row 7", "texts": [["title", "A long text about it"]], "fields": [["year", "1999"]], "image": "",
+        "note": "", "present": [names[0]], "absent": [names[1]], "n_absent": 3,
+        "doubtful": [[names[2], 0.52, False], [names[3], 0.91, True]], "expected_errors": 0.6,
+    }  # fmt: skip
+    summary = {
+        "observed": 40, "prior": 0.3, "prior_low": 0.2, "prior_high": 0.4, "expected_recall": 0.2, "promised": True,
+    }  # fmt: skip
+    lines = [
+        {"label": name, "added": 12 * (j == 0), "expected_precision": 0.84 if j == 0 else None,
+         "precision_low": 0.7 if j == 0 else None, "precision_high": 0.95 if j == 0 else None} | summary
+        for j, name in enumerate(names)
+    ]  # fmt: skip
+    return {
+        "labels": names,
+        "observed": [round(n_train * p / sum(true)) for p in true],
+        "n_rows": n_train,
+        "known": {"yes": n_train, "no": 300, "unknown": n_train * c - 300, "rows": n_train, "rows_reviewed": 50},
+        "class_prior": estimated,
+        "class_prior_lower": [0.8 * p for p in estimated],
+        "class_prior_upper": [min(1.0, 1.3 * p) for p in estimated],
+        "true_prior": true,
+        "method": "crisp-plus",
+        "history": {"epoch": [1, 2, 3], "loss": [0.9, 0.5, 0.4], "validation": None},
+        "best_epoch": 3,
+        "quality": [
+            {"name": "average_precision", "title": "mean reciprocal rank of the known label",
+             "greater_is_better": True, "scores": {"held_out": 0.75, "frequency": 0.55}}
+        ],
+        "calibration": {"rows": 50, "model": [], "held_out": bins},
+        "additions": {
+            "labels": lines, "n_added": 12, "n_rows": 11, "min_precision": 0.8, "expected_precision": 0.84,
+            "calibrated_on": 50, "labels_per_row": [sum(estimated), 1.0, 3.0], "warning": "",
+        },
+        "together": {
+            "labels": shown,
+            "share": [[1.0 if i == j else 0.1 + 0.1 * rng.random() for j in shown] for i in shown],
+            "pairs": [{"labels": [0, 1], "share": 0.1, "times": 1.5}],
+        },
+        "doubts": [doubt],
+    }  # fmt: skip
+
+
+def _story(names, true, estimated, n_examples, rng):
+    """What the demo adds."""
+    before = {
+        "labels": names,
+        "observed": [round(4800 * p / sum(true)) for p in true],
+        "n_rows": 4800,
+        "class_prior": [0.7 * p for p in estimated],
+        "class_prior_lower": [0.4 * p for p in estimated],
+        "class_prior_upper": [min(1.0, 1.3 * p) for p in estimated],
+    }
+    done = {
+        "n_added": 12, "n_rows": 11, "expected_precision": 0.84, "precision": 0.75, "n_right": 9, "n_hidden": 100,
+        "labels_per_row": 1.2,
+    }  # fmt: skip
+    nothing = {
+        "n_added": 0, "n_rows": 0, "expected_precision": None, "precision": None, "n_right": 0, "n_hidden": 100,
+        "labels_per_row": 1.0,
+    }  # fmt: skip
+    scores = {"before": 0.7, "after": 0.8, "full": 0.9}
+    shown = [_example(names, rng) for _ in range(n_examples)]
+    return {
+        "n_reviewed": 50,
+        "before": before,
+        "given": shown,
+        "completed": [nothing, done],
+        "shown": [each | {"added": [[names[3], 0.91, True], [names[4], 0.77, False]]} for each in shown],
+        "changes": [
+            {"title": "Micro-F1", "name": "micro_f1", "greater_is_better": True, **scores},
+            {"title": "Hamming loss", "name": "hamming_loss", "greater_is_better": False, **scores},
+            {"title": "mAP", "name": "map", "greater_is_better": True, "before": 0.7, "after": 0.7, "full": 0.9},
+            {"title": "Labels predicted per image", "name": "labels_per_row", "true": 2.0, **scores},
+        ],
     }
 
 
@@ -94,13 +181,7 @@ def _example(names, rng):
     image = [
         [max(math.exp(-((x - a) ** 2 + (y - b) ** 2) / 5) for a, b in blobs) for x in range(16)] for y in range(16)
     ]
-    guesses = [(shown[0], 0.93), (shown[1], 0.71), (rng.choice(names), 0.18)]
-    return {
-        "image": image,
-        "true": shown,
-        "observed": shown[0],
-        "predicted": [list(guess) for guess in guesses],
-    }
+    return {"item": "image 1", "image": image, "observed": shown[:1], "hidden": shown[1:]}
 
 
 @pytest.fixture(name="make_result")

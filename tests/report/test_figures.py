@@ -84,11 +84,19 @@ def test_all_priors_unknown(result):
     assert prior_convergence(result) == ""
 
 
+def test_estimates_from_before_stand_beside_the_new_ones(result):
+    assert "estimated before" not in texts(prior_chart(result))
+    result["priors"] |= {"before": [0.5 * p for p in result["priors"]["estimated"]], "observed_share": None}
+    shown = texts(prior_chart(result))
+    assert "estimated before" in shown
+    assert "observed share" not in shown
+
+
 def test_unreliable_estimates_have_a_hollow_marker(result):
     result["priors"]["reliable"] = [True] * 10
-    assert "too few positives" not in texts(prior_chart(result))
+    assert "wide interval" not in texts(prior_chart(result))
     result["priors"]["reliable"][4] = False
-    assert "too few positives" in texts(prior_chart(result))
+    assert "wide interval" in texts(prior_chart(result))
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])

@@ -79,11 +79,11 @@ def rows_of(html, section):
 def test_the_page_says_what_was_learnt_and_what_to_do_next():
     html = render_fit(make_fit())
     page = Content(html)
-    assert page.sections == ["labels", "priors", "training", "parameters", "next"]
-    assert rows_of(html, "labels")[0] == [
+    assert page.sections == ["priors", "training", "parameters", "next"]
+    assert rows_of(html, "priors")[0] == [
         "label 0", "200", "0.167", "0.500", "0.400 to 0.650", "0.525", "0.500", "yes",
     ]  # fmt: skip
-    assert rows_of(html, "labels")[-1][-1] == "no"
+    assert rows_of(html, "priors")[-1][-1] == "no"
     assert rows_of(html, "parameters") == [["lam", "1"], ["warmup", "2"], ["prior", "estimate"]]
     text = " ".join(page.texts)
     assert "The method crisp-plus was trained from 1\u00a0200 rows of items.csv to predict 6 labels." in text
@@ -96,9 +96,58 @@ def test_the_page_says_what_was_learnt_and_what_to_do_next():
     assert tiles["1\u00a0200"] == "training rows"
     observed = sum(make_fit()["observed"]) / 1200
     assert tiles[f"{observed:.2f}"] == "observed labels per row"
-    assert tiles[f"{sum(make_fit()['class_prior']):.2f}"].startswith("true labels per row")
+    prior = make_fit()["class_prior"]
+    assert tiles[f"{sum(prior):.2f}"].endswith(f"probably {0.8 * sum(prior):.2f} to {1.3 * sum(prior):.2f}")
     assert "12.3 s" in tiles
     assert "Made 2026-11-15 10:00:00 with onepos 0.1.0, torch 2.13.0." in text
+
+
+def test_everything_about_the_rows_is_on_the_page(result):
+    html = render_fit(result)
+    page = Content(html)
+    assert page.sections == [
+        "data", "priors", "training", "quality", "calibration", "additions", "together", "doubts", "next",
+    ]  # fmt: skip
+    assert rows_of(html, "data")[0][:2] == ["Rows", "4\u00a0800"]
+    assert rows_of(html, "quality") == [["Mean reciprocal rank of the known label ↑", "0.750", "0.550"]]
+    assert rows_of(html, "calibration")[1] == ["models without the row, about 80 %", "9", "78 %", "50 % to 93 %"]
+    assert rows_of(html, "additions")[0] == ["digit 0", "40", "12", "84 %", "70 % to 95 %", "20 %"]
+    assert rows_of(html, "together")[0][:2] == ["digit 0", ""]
+    doubt = html[html.index('<section id="doubts"') :]
+    for text in ("row 7", "A long text about it", "1999", "would be added", "52 %", "and 2 more"):
+        assert text in doubt, text
+
+
+def test_columns_of_a_raw_table():
+    column = {
+        "name": "color",
+        "kind": "category",
+        "read_as": "3 texts",
+        "became": "one of 3",
+        "missing": 0.25,
+        "reason": "",
+    }
+    left_out = {"name": "id", "kind": "left out", "read_as": "", "became": "", "missing": None, "reason": "all differ"}
+    html = render_fit(make_fit() | {"columns": [column, left_out]})
+    assert rows_of(html, "data") == [["color", "25 %", "3 texts", "one of 3"], ["id", "–", "–", "left out: all differ"]]
+
+
+def test_priors_that_are_open_are_called_open():
+    prior = make_fit()["class_prior"]
+    html = render_fit(make_fit() | {"class_prior_lower": [0.5 * p for p in prior], "class_prior_upper": [1.0] * 6})
+    assert "How many labels a row has is open" in html
+    assert "How many labels a row has is open" not in render_fit(make_fit())
+
+
+def test_answers_that_the_model_does_not_know_are_named(result):
+    result["additions"]["labels_per_row"] = [2 * sum(result["class_prior"]), 1.0, 9.0]
+    assert "fit the model again with these answers" in render_fit(result)
+
+
+def test_the_search_for_the_number_of_epochs_is_shown():
+    history = {"epoch": [1, 2], "loss": [0.5, 0.4], "validation": None, "search": [0.1, 0.3, 0.2]}
+    html = render_fit(make_fit() | {"history": history, "best_epoch": 2, "validation_title": None})
+    assert "Search for the number of epochs" in html
 
 
 def test_the_charts_hold_the_labels_and_the_curves():
@@ -133,7 +182,13 @@ def test_every_text_is_escaped():
     bad = "<script>alert('1')</script>\"><img src=x onerror=alert(1)>"
     result = make_fit() | {name: bad for name in ("title", "method", "data", "model", "validation_title")}
     result["labels"][0] = bad
-    result |= {"parameters": {bad: bad}, "versions": {bad: bad}, "warnings": [bad]}
+    result |= {"parameters": {bad: bad}, "versions": {bad: bad}, "warnings": [bad], "more": [bad, bad]}
+    result["columns"] = [dict.fromkeys(("name", "kind", "read_as", "became", "reason"), bad) | {"missing": 0.5}]
+    result["together"] = {"labels": [0, 1], "share": [[1, 0.5], [0.5, 1]], "pairs": []}
+    result["doubts"] = [
+        {"item": bad, "texts": [[bad, bad]], "fields": [[bad, bad]], "image": "", "note": bad, "present": [bad],
+         "absent": [bad], "n_absent": 1, "doubtful": [[bad, 0.5, True]], "expected_errors": 1}
+    ]  # fmt: skip
     html = render_fit(result)
     assert "<script" not in html
     assert "<img src=x" not in html
@@ -142,25 +197,26 @@ def test_every_text_is_escaped():
 @pytest.mark.parametrize("missing", [key for key in make_fit() if key != "labels"])
 def test_what_is_missing_is_left_out(missing):
     sections = Content(render_fit(make_fit() | {missing: None})).sections
-    gone = {"class_prior": "priors", "history": "training", "parameters": "parameters"}.get(missing)
+    gone = {"history": "training", "parameters": "parameters"}.get(missing)
     assert gone not in sections
-    assert len(sections) == (5 if gone is None else 4)
+    assert ("labels" if missing == "class_prior" else "priors") in sections
+    assert len(sections) == (4 if gone is None else 3)
 
 
 def test_labels_alone_are_a_page():
     html = render_fit({"labels": ["only"]})
     assert Content(html).sections == ["labels", "next"]
-    assert rows_of(html, "labels") == [["only", "–", "–", "unknown", "unknown"]]
+    assert rows_of(html, "labels") == [["only", "unknown", "unknown"]]
 
 
 def test_unknown_priors_and_one_threshold_for_all():
     result = make_fit() | {"thresholds": 0.75, "class_prior": [None, math.nan, 0.1, 0.1, 0.1, 0.1]}
-    rows = rows_of(render_fit(result), "labels")
+    rows = rows_of(render_fit(result), "priors")
     assert [row[3] for row in rows[:3]] == ["unknown", "unknown", "0.100"]
     assert {row[-2] for row in rows} == {"0.750"}
 
 
 def test_a_page_of_many_labels():
     html = render_fit(make_fit(n_labels=300))
-    assert len(rows_of(html, "labels")) == 300
+    assert len(rows_of(html, "priors")) == 300
     assert "One dot per label" in html

@@ -60,7 +60,7 @@ def test_charts_and_tables_are_visible(visit, make_result, n_labels):
 
 def check_visible(page, result):
     charts = [chart for chart in page.query_selector_all("svg.chart") if chart.is_visible()]
-    assert len(charts) == 3
+    assert len(charts) == 5
     for chart in charts:
         box = chart.bounding_box()
         assert box["width"] > 250
@@ -69,9 +69,10 @@ def check_visible(page, result):
         assert chart.evaluate(CLIPPED) == []
         size = chart.evaluate("svg => svg.querySelector('text').getBoundingClientRect().height")
         assert size >= 10
-    assert page.locator("#metrics tbody tr:visible").count() == len(result["metrics"]) + 2
-    assert page.locator("#prior-table tbody tr:visible").count() == result["dataset"]["n_labels"]
-    assert page.locator("#examples img:visible").count() == len(result["examples"])
+    assert page.locator("#methods tbody tr:visible").count() == 4
+    page.locator("#priors summary").click()
+    assert page.locator("#priors tbody tr:visible").count() == result["dataset"]["n_labels"]
+    assert page.locator("#completed img:visible").count() == len(result["story"]["shown"])
     assert page.locator("img").first.evaluate("image => image.naturalWidth") == 16
     assert page.evaluate(OVERFLOW) <= 0
     assert page.heard == []
@@ -80,8 +81,8 @@ def check_visible(page, result):
 def test_long_names_do_not_widen_the_page(visit, result):
     name = "a_rather_long_name_without_any_place_to_break_it_" * 3
     result["title"] = result["runs"][2]["name"] = result["dataset"]["name"] = name
-    result["priors"]["label"][0] = result["dataset"]["label_names"][0] = name
-    result["examples"][0] |= {"true": [name], "observed": name, "predicted": [[name, 0.5]]}
+    result["labels"][0] = result["doubts"][0]["item"] = result["doubts"][0]["texts"][0][1] = name
+    result["story"]["given"][0] |= {"observed": [name], "hidden": [name]}
     html = render_demo(result)
     for width in (360, 1280):
         page = visit(html, width)
@@ -103,6 +104,6 @@ def test_charts_follow_the_dark_theme(visit, result):
 def test_the_printed_page_shows_the_wide_charts_on_white(visit, result):
     page = visit(render_demo(result), 360, "dark")
     page.emulate_media(media="print")
-    assert page.locator(".wide svg:visible").count() == 3
+    assert page.locator(".wide svg:visible").count() == 5
     assert page.locator(".narrow svg:visible").count() == 0
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

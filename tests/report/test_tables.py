@@ -5,8 +5,8 @@ import math
 import pytest
 
 from onepos.report.charts.fits import run_title
-from onepos.report.fit_page import demo_priors_table, metrics_table
-from onepos.report.tables import Cell, Table, csv_table, latex_table, markdown_table
+from onepos.report.demo_page import metrics_table
+from onepos.report.tables import Cell, Table, csv_table, latex_table, markdown_table, priors_table
 
 
 def small(*runs, greater_is_better=False):
@@ -24,8 +24,8 @@ def test_metrics_table_has_a_row_per_metric_and_a_column_per_run(result):
     assert table.header == ["Metric", "full labels (oracle)", "AN (floor)", "CRISP", "WAN"]
     assert [row[0].text for row in table.rows[:2]] == ["Ranking loss ↓", "Hamming loss ↓"]
     assert "mAP ↑" in [row[0].text for row in table.rows]
-    assert [row[0].text for row in table.rows[-2:]] == ["Training time (s)", "Epoch kept"]
-    assert len(table.rows) == len(result["metrics"]) + 2
+    assert table.rows[-1][0].text == "Time of the fit (s)"
+    assert len(table.rows) == len(result["metrics"]) + 1
     assert all(len(row) == len(table.header) for row in table.rows)
 
 
@@ -74,7 +74,7 @@ def test_priors_table(result):
     priors = {name: values[:2] for name, values in result["priors"].items()}
     priors |= {"label": ["a", "b"], "true": [0.5, 0.1], "estimated": [0.48, math.nan], "lower": [0.4, None]}
     priors |= {"upper": [0.6, None], "n_positive": [900, 0], "observed_share": [0.3, 0.0], "reliable": [False, False]}
-    table = demo_priors_table({"priors": priors})
+    table = priors_table(priors, "priors", "Priors")
     assert table.header[0] == "Label"
     first, second = table.texts()
     assert first == ["a", "900", "0.300", "0.480", "0.400 to 0.600", "0.500", "−0.020", "no"]
@@ -84,13 +84,15 @@ def test_priors_table(result):
 
 def test_priors_table_without_truth_has_no_error_column(result):
     result["priors"]["true"] = None
-    table = demo_priors_table(result)
+    table = priors_table(result["priors"], "priors", "Priors")
     assert not {"True prior", "Error"} & set(table.header)
     assert all(len(row) == len(table.header) for row in table.rows)
 
 
-def test_priors_table_without_priors_is_empty():
-    assert demo_priors_table({"priors": None}).rows == []
+def test_priors_table_leaves_out_what_nobody_knows():
+    table = priors_table({"label": ["a"], "estimated": [0.5], "lower": [0.4], "upper": [0.6]}, "priors", "Priors")
+    assert table.header == ["Label", "Estimated prior", "Interval"]
+    assert table.texts() == [["a", "0.500", "0.400 to 0.600"]]
 
 
 def test_markdown_escapes_the_bar_and_marks_the_best(result):

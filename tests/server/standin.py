@@ -10,8 +10,8 @@ import pandas as pd
 import scipy.sparse as sp
 
 from onepos.labels import Labels
-from onepos.server.items import TableItems
-from onepos.server.judgement import Judgement
+from onepos.report.items import TableItems
+from onepos.report.judgement import Judgement
 from onepos.server.review import Review
 from onepos.server.store import Store
 

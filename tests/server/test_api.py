@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from onepos.report.items import FeatureItems, ImageItems
 from onepos.server.app import create_app
 from onepos.server.guard import Limits, make_token
-from onepos.server.items import FeatureItems, ImageItems
 
 WHO = {"session": "session-1", "reviewer": "Ada"}
 TOKEN = "a-token-of-enough-letters"

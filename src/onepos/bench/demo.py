@@ -1,32 +1,34 @@
-"""The demo: a method between its floor (assume negative) and its ceiling (full labels) on digit scenes."""
+"""The demo on digit scenes: one label per image, the class priors, 50 reviewed images, and what they change.
+
+Everything is fitted with default settings to one observed label per training image, and the epoch is chosen by one
+label per validation image; the oracle alone learns from all labels. The test images are looked at once, at the end.
+"""
 
 from __future__ import annotations
 
-import platform
 import time
+import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
-from onepos import __version__
+from onepos.completion import Completion, complete_labels
 from onepos.datasets import Dataset, digit_scenes
 from onepos.estimator import SinglePositiveClassifier
-from onepos.metrics import METRICS, evaluate
+from onepos.labels import Labels
 from onepos.protocol import draw_single_positive
-from onepos.training.loop import History
-from onepos.validation import without_nan
 
-# Called with the run's name, the epoch just finished and the number of epochs.
+# Called with what is being done, the step just finished and the number of steps.
 Progress = Callable[[str, int, int], None]
 
+MIN_PRECISION = 0.8
+"""Wanted precision of the labels that are added."""
 
-class _Run(NamedTuple):
-    name: str
-    role: str
-    method: str
+N_REVIEWED = 50
 
 
 class Oracle(SinglePositiveClassifier):
@@ -35,123 +37,154 @@ class Oracle(SinglePositiveClassifier):
     _offers = frozenset({"full labels"})
 
 
-RUNS = (
-    _Run("AN (assume negative)", "floor", "an"),
-    _Run("CRISP", "method", "crisp"),
-    _Run("CRISP+", "method", "crisp-plus"),
-    _Run("full labels (oracle)", "oracle", "full"),
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A fitted model and what it makes of the test images.
+
+    Attributes:
+        name: Of the method, for people.
+        role: "floor", "method" or "oracle".
+        method: Its name in METHODS.
+        model: Fitted to the training images.
+        seconds: Duration of the fit.
+        probability: Of each label for the test images, (n, c).
+    """
+
+    name: str
+    role: str
+    method: str
+    model: SinglePositiveClassifier
+    seconds: float
+    probability: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Demo:
+    """All that the demo computed.
+
+    Attributes:
+        seed: Of everything random.
+        train: The training images with all labels, which only the oracle and the reviewed images show.
+        test: The test images.
+        observed: What is known before the review: one label per training image.
+        reviewed: The same, and all labels of the images that were reviewed.
+        rows: Which these are, drawn at random.
+        runs: Models that learned from one label each, and the oracle.
+        after: The model of `before` fitted again, with the reviewed images.
+        completions: The completed training images before and after the review.
+    """
+
+    seed: int
+    train: Dataset
+    test: Dataset
+    observed: Labels
+    reviewed: Labels
+    rows: npt.NDArray[np.intp]
+    runs: tuple[Run, ...]
+    after: Run
+    completions: tuple[Completion, Completion]
+
+    @property
+    def before(self) -> Run:
+        """The model that learned from one label each, and is compared with itself after the review."""
+        return self.runs[_IMPROVED]
+
+    @property
+    def oracle(self) -> Run:
+        """The model that learned from all labels."""
+        return self.runs[-1]
+
+
+# The name for people, the role and the method of each run; the last one learns from all labels.
+_RUNS = (
+    ("AN (assume negative)", "floor", "an"),
+    ("CRISP", "method", "crisp"),
+    ("CRISP+", "method", "crisp-plus"),
+    ("full labels (oracle)", "oracle", "full"),
 )
+_IMPROVED = 2
 
 
 def run_demo(
-    seed: int = 0, epochs: int = 20, n_samples: int = 6000, progress: Progress | None = None
-) -> dict[str, Any]:
-    """Train these runs; return all results as a JSON-able dictionary.
-
-    Epochs are chosen on fully labelled validation rows; the test rows are looked at once, at the end.
-    """
+    seed: int = 0, epochs: int | str = "auto", n_samples: int = 5000, progress: Progress | None = None
+) -> Demo:
+    """Draw one label per training image, fit, review 50 images, complete, and fit again."""
     data = digit_scenes(n_samples, random_state=seed)
-    parts = {part: data.take(rows) for part, rows in (data.splits or {}).items()}
-    train, test = parts["train"], parts["test"]
-    observed = draw_single_positive(train.Y, seed)
-    fitted = {run: _fit(run, parts, observed, seed, epochs, progress) for run in RUNS}
-    method = next(model for run, (model, _) in fitted.items() if run.role == "method")  # the paper's
-    runs = [_describe(run, model, seconds, test) for run, (model, seconds) in fitted.items()]
-    return {
-        "title": "onepos demo: digit scenes",
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"onepos": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "seed": seed,
-        "dataset": {
-            "name": data.name,
-            **{f"n_{part}": rows.n_samples for part, rows in parts.items()},
-            "n_features": data.n_features,
-            "n_labels": data.n_labels,
-            "cardinality": data.cardinality,
-            "label_names": list(data.label_names),
-        },
-        "metrics": [
-            {"name": name, "title": metric.title, "greater_is_better": metric.greater_is_better}
-            for name, metric in METRICS.items()
-        ],
-        "runs": runs,
-        "remark": _remark(
-            *(next(run["scores"] for run in runs if run["role"] == role) for role in ("floor", "method"))
-        ),
-        "priors": _priors(method, train, observed),
-        "examples": _examples(method, test, draw_single_positive(test.Y, seed)),
-    }
+    train, val, test = (data.take((data.splits or {})[part]) for part in ("train", "val", "test"))
+    one = draw_single_positive(train.Y, seed)
+    observed = Labels.from_arrays(one, None, train.label_names)
+    rows = np.sort(np.random.default_rng(seed).choice(len(one), min(N_REVIEWED, len(one)), replace=False))
+    reviewed = _review(one, train, rows)
+    fit = partial(_fit, parts=(train, val, test), seed=seed, epochs=epochs, progress=progress)
+    runs = tuple(
+        fit(
+            name,
+            role,
+            method,
+            labels=Labels.from_arrays(train.Y, None, train.label_names) if role == "oracle" else observed,
+        )
+        for name, role, method in _RUNS
+    )
+    name, role, method = _RUNS[_IMPROVED]
+    after = fit(f"{name} and {len(rows)} reviewed images", role, method, labels=reviewed)
+    before_and_after = tuple(_complete(train, labels, seed, progress) for labels in (observed, reviewed))
+    return Demo(seed, train, test, observed, reviewed, rows, runs, after, before_and_after)  # type: ignore[arg-type]
+
+
+def _review(one: npt.NDArray[Any], train: Dataset, rows: npt.NDArray[np.intp]) -> Labels:
+    """One label per row, and for some rows all of them, as a person would answer."""
+    present, absent = one.copy(), np.zeros_like(one)
+    present[rows], absent[rows] = train.Y[rows], 1 - train.Y[rows]
+    return Labels.from_arrays(present, absent, train.label_names)
 
 
 def _fit(
-    run: _Run, parts: dict[str, Dataset], observed: Any, seed: int, epochs: int, progress: Progress | None
-) -> tuple[SinglePositiveClassifier, float]:
-    """The model, and the seconds of the fit with all that comes before the first epoch."""
+    name: str,
+    role: str,
+    method: str,
+    *,
+    labels: Labels,
+    parts: tuple[Dataset, Dataset, Dataset],
+    seed: int,
+    epochs: int | str,
+    progress: Progress | None,
+) -> Run:
+    """Fit one model, and predict the test images."""
+    train, val, test = parts
+    tell = progress or _no_progress
+    make = Oracle if role == "oracle" else SinglePositiveClassifier
+    positives = "any" if role == "oracle" else "single"  # of rows that are not reviewed
+    model = make(method, epochs=epochs, positives=positives, device="cpu", random_state=seed)
+    tell(f"preparing {name}", -1, 1)
 
-    def report(epoch: int, history: History) -> None:
-        if progress is not None:
-            progress(run.name, epoch, epochs)
+    def report(epoch: int, _: Any) -> None:
+        tell(f"preparing {name}", 0, 1)
+        tell(f"fitting {name}", epoch, model.n_epochs_)
 
-    labels, positives = (parts["train"].Y, "any") if run.role == "oracle" else (observed, "single")
-    model = Oracle(run.method, epochs=epochs, positives=positives, device="cpu", random_state=seed)
     began = time.perf_counter()
-    model.fit(parts["train"].X, labels, validation=(parts["val"].X, parts["val"].Y), on_epoch=report)
-    return model, time.perf_counter() - began
-
-
-def _describe(run: _Run, model: SinglePositiveClassifier, seconds: float, test: Dataset) -> dict[str, Any]:
-    history, probability = model.history_, model.predict_proba(test.X)
-    return {
-        "name": run.name,
-        "role": run.role,
-        "scores": evaluate(test.Y, probability, decisions=model.decide(probability)),
-        "seconds": seconds,
-        "seconds_per_epoch": float(np.median(history.seconds)),
-        "best_epoch": history.best_epoch + 1,  # people count from one
-        "history": {
-            "epoch": list(range(1, len(history.loss) + 1)),
-            "loss": history.loss,
-            "validation": history.validation,
-            "prior": history.prior or None,
-        },
-    }
-
-
-def _remark(floor: dict[str, float], method: dict[str, float]) -> str:
-    """An explanation of what may surprise in the table, where it applies."""
-    if method["hamming_loss"] >= floor["hamming_loss"] or method["average_precision"] >= floor["average_precision"]:
-        return ""
-    return (
-        "CRISP makes far better decisions than its floor (Hamming loss, F1) but ranks labels a little worse: the "
-        "absolute loss in its risk favours hard 0/1 scores, so scores saturate. CRISP+, the default method of fit, has "
-        "a proper loss."
+    model.fit(
+        train.X,
+        labels,
+        validation=(val.X, draw_single_positive(val.Y, seed)),
+        on_epoch=report,
     )
+    seconds = time.perf_counter() - began
+    return Run(name, role, method, model, seconds, model.predict_proba(test.X))
 
 
-def _priors(model: SinglePositiveClassifier, train: Dataset, observed: Any) -> dict[str, list[Any]]:
-    lower, upper = model.class_prior_interval_.T
-    return {
-        "label": list(train.label_names),
-        "true": train.prior.tolist(),
-        "estimated": without_nan(model.class_prior_.tolist()),
-        "lower": without_nan(lower.tolist()),
-        "upper": without_nan(upper.tolist()),
-        "n_positive": observed.sum(0).tolist(),
-        "observed_share": observed.mean(0).tolist(),
-    }
+def _complete(train: Dataset, labels: Labels, seed: int, progress: Progress | None) -> Completion:
+    tell, what = progress or _no_progress, f"completing, {int(labels.is_complete.sum())} images reviewed"
+    tell(what, -1, 1)
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # Completion.warning has it
+        done = complete_labels(
+            train.X,
+            labels,
+            min_precision=MIN_PRECISION,
+            random_state=seed,
+        )
+    tell(what, 0, 1)
+    return done
 
 
-def _examples(model: SinglePositiveClassifier, test: Dataset, observed: Any, count: int = 6) -> list[dict[str, Any]]:
-    """Test scenes of three labels or more, with the label a training set would observe and the predictions."""
-    rows = np.flatnonzero(test.Y.sum(1) >= 3)[:count]
-    probability = model.predict_proba(test.X[rows])
-    names = np.array(test.label_names)
-    return [
-        {
-            "image": np.asarray(test.X[row]).reshape(test.image_shape or (1, -1)).tolist(),
-            "true": names[test.Y[row] == 1].tolist(),
-            "observed": str(names[observed[row].argmax()]),
-            "predicted": [[str(names[j]), float(p[j])] for j in np.argsort(-p)[: int(test.Y[row].sum()) + 1]],
-        }
-        for row, p in zip(rows, probability, strict=True)
-    ]
+def _no_progress(what: str, step: int, steps: int) -> None:
+    """Nobody watches."""

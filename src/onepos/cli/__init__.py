@@ -14,6 +14,7 @@ from onepos.cli.completing import complete
 from onepos.cli.console import complain
 from onepos.cli.exporting import export
 from onepos.cli.models import demo, evaluate, fit, predict, priors
+from onepos.cli.reporting import report
 from onepos.cli.serving import serve
 
 app = typer.Typer(
@@ -33,7 +34,7 @@ _AFTER_STOP = {
     "bench": "Finished runs are kept; the same command makes the others.",
 }
 
-for command in (demo, fit, predict, evaluate, priors, complete, serve, export):
+for command in (demo, fit, predict, evaluate, priors, complete, report, serve, export):
     app.command()(command)
 app.add_typer(bench_app, name="bench")
 app.add_typer(data_app, name="data")

@@ -95,11 +95,11 @@ def complete(
     """
     check_model_folder(out)
     _check_format(table_format, out)
-    rows, observed, answers, ids = _read(data, row_options, draw_options, seed, positives or "single")
+    rows, observed, answers, ids = read_with_answers(data, row_options, draw_options, seed, positives or "single")
 
     from onepos.completion import complete_labels
 
-    labels, drawn = _merge(observed, answers, ids), None if sample is None else _read_sample(sample)
+    labels, drawn = merge_answers(observed, answers, ids), None if sample is None else _read_sample(sample)
     with (
         naming_table(rows.source or rows.name),
         progress(quiet or as_json) as advance,
@@ -142,10 +142,18 @@ def _check_format(table_format: Format, out: Path) -> None:
         check_target(out / _DATASET)
 
 
-def _read(
-    data: str, row_options: options.RowOptions, draw_options: options.DrawOptions, seed: int, positives: str
+def read_with_answers(
+    data: str,
+    row_options: options.RowOptions,
+    draw_options: options.DrawOptions,
+    seed: int,
+    positives: str,
+    columns: tuple[list[str] | None, bool | None] = (None, None),
 ) -> tuple[LabelledRows, Labels, Labels | None, list[Any]]:
-    """The rows, their labels, the answers of a long table beside labels of their own, and the ids of the rows."""
+    """The rows, their labels, the answers of a long table beside labels of their own, and the ids of the rows.
+
+    `columns` are those of a table that a model takes, and whether their cells stay as they are.
+    """
     from onepos.datasets.files import naming
     from onepos.datasets.table import TABLE_SUFFIXES, open_table
     from onepos.labels import Labels
@@ -158,7 +166,7 @@ def _read(
     long = None if row_options.labels is None else _open_long(row_options.labels, id_column)
     has_label = row_options.label_columns or table is None or (row_options.label or "label") in table.frame.columns
     is_beside = long is not None and bool(has_label)
-    rows = read_rows(data, replace(row_options, labels=None) if is_beside else row_options)
+    rows = read_rows(data, replace(row_options, labels=None) if is_beside else row_options, *columns)
     ids = _ids(rows, table, id_column)
     answers = None
     if is_beside:
@@ -180,11 +188,9 @@ def _open_long(path: Path, id_column: str | None) -> Any:
 
 
 def _ids(rows: LabelledRows, table: Any, id_column: str | None) -> list[Any]:
-    if hasattr(rows, "files"):
-        return list(rows.files)
-    if id_column is None or table is None or len(table.frame) != rows.n_samples:
-        return list(range(rows.n_samples))
-    return list(table.to_texts(id_column))
+    if id_column is not None and table is not None and len(table.frame) == rows.n_samples:
+        return list(table.to_texts(id_column))
+    return list(rows.files) if hasattr(rows, "files") else list(range(rows.n_samples))
 
 
 def _read_sample(path: Path) -> list[str]:
@@ -214,7 +220,7 @@ def _find(drawn: list[str], ids: list[Any], path: Path | None) -> Any:
     return np.array([str(item) in chosen for item in ids])
 
 
-def _merge(observed: Labels, answers: Labels | None, ids: list[Any]) -> Labels:
+def merge_answers(observed: Labels, answers: Labels | None, ids: list[Any]) -> Labels:
     """The labels of the data and the answers about them, by the names of the labels."""
     import numpy as np
     import scipy.sparse as sp

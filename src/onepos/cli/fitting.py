@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from onepos.cli.console import Advance, progress, show_number, show_table
 from onepos.cli.inputs import as_inputs, spread_labels
-from onepos.validation import without_nan
 
 if TYPE_CHECKING:
     from onepos.cli.options import ImageOptions, NetworkOptions, RowOptions
     from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
     from onepos.labels import Labels
+    from onepos.report.items import Items
 
 _LABELS_LISTED = 30
 _COLUMNS = ("labels", "observed", "class_prior", "class_prior_lower", "class_prior_upper")
@@ -90,45 +90,29 @@ def without_skipped(values: Any, model: SinglePositiveClassifier) -> Any:
     return values[[row not in skipped for row in range(len(values))]] if skipped else values
 
 
-def count_known(labels: Labels) -> dict[str, int]:
-    """How many labels are known to be there, known to be absent and unknown; and how many rows are fully reviewed."""
-    n_yes, n_no = int(labels.positive.nnz), int(labels.negative.nnz)
-    return {
-        "yes": n_yes,
-        "no": n_no,
-        "unknown": len(labels) * len(labels.classes) - n_yes - n_no,
-        "rows": len(labels),
-        "rows_reviewed": int(labels.is_complete.sum()),
-    }
+def frozen_features(
+    model: SinglePositiveClassifier, files: Any, images: ImageOptions, advance: Advance
+) -> tuple[Any, Any]:
+    """The features of the images that could be read, by which rows are judged; and which images these are."""
+    from onepos.images.features import ImageFeatures
+
+    model.set_params(**images.parameters())
+    known = ImageFeatures().get_params()
+    frozen = ImageFeatures(**{name: value for name, value in model.get_params().items() if name in known})
+    X = frozen.fit(files).transform(files, **image_progress(model, advance))
+    is_read = ~(X != X).any(1)  # all but skipped images
+    return X[is_read], is_read
 
 
-def summarize_fit(model: SinglePositiveClassifier, method: str, observed: Any) -> dict[str, Any]:
-    """A fit in plain lists and numbers, as `onepos.report.fit_page.render_fit` takes it; epochs count from 1."""
-    import platform
-    from importlib.metadata import version
+def items_of(rows: Any, ids: list[str]) -> Items:
+    """The rows as a page shows them."""
+    from onepos.report.items import FeatureItems, ImageItems, TableItems
 
-    from onepos import __version__
-
-    interval, history = model.class_prior_interval_, model.history_
-    return {
-        "labels": [str(name) for name in model.classes_],
-        "observed": observed.sum(0).tolist(),
-        "class_prior": without_nan(model.class_prior_.tolist()),
-        "class_prior_lower": without_nan(interval[:, 0].tolist()),
-        "class_prior_upper": without_nan(interval[:, 1].tolist()),
-        "thresholds": model.thresholds_.tolist(),
-        "history": {
-            "epoch": list(range(1, len(history.loss) + 1)),
-            "loss": history.loss,
-            "validation": history.validation or None,
-        },
-        "best_epoch": history.best_epoch + 1,
-        "method": method,
-        "parameters": model.method_.get_params(),
-        "n_rows": len(observed),
-        "versions": {"onepos": __version__, "python": platform.python_version()}
-        | {package: version(package) for package in ("torch", "numpy", "scikit-learn")},
-    }
+    if hasattr(rows, "files"):
+        return ImageItems(ids, rows.files, Path(rows.root))
+    if hasattr(rows, "frame"):
+        return TableItems(ids, rows.frame)
+    return FeatureItems(ids, rows.X, rows.feature_names, rows.image_shape)
 
 
 def show_columns(model: SinglePositiveClassifier, options: RowOptions) -> None:

@@ -377,7 +377,7 @@ def spread_labels(rows: LabelledRows, names: list[str]) -> Any:
     """Y of `rows` with one column per name; see `match_labels`."""
     Y, unknown = match_labels(rows, names)
     if unknown:
-        raise _unknown_label(rows, unknown, names)
+        raise _unknown_label(rows.name, unknown, names)
     return Y
 
 
@@ -393,7 +393,7 @@ def match_labels(rows: LabelledRows, names: list[str]) -> tuple[Any, list[str]]:
     known = [column for column, name in enumerate(rows.label_names) if name in place]
     unknown = [name for name in rows.label_names if name not in place]
     if not known:
-        raise _unknown_label(rows, unknown, names)
+        raise _unknown_label(rows.name, unknown, names)
     if rows.known_negative is None:
         own, Y = rows.Y, np.zeros((rows.n_samples, len(names)), np.uint8)
     else:
@@ -449,9 +449,35 @@ def judge_labels(
     }
 
 
-def _unknown_label(rows: LabelledRows, unknown: list[str], names: list[str]) -> ValueError:
+def spread_known(labels: Labels, names: list[str], source: str, ids: list[str] | None = None) -> Labels:
+    """What is known of the labels, with a column per label of a model; all must be labels of it.
+
+    Args:
+        labels: Of the rows.
+        names: The labels of the model.
+        source: Where the labels are from, for messages.
+        ids: The ids of the rows.
+    """
+    import numpy as np
+    import scipy.sparse as sp
+
+    from onepos.labels import Labels
+
+    place = {name: column for column, name in enumerate(names)}
+    unknown = [str(name) for name in labels.classes if str(name) not in place]
+    if unknown:
+        raise _unknown_label(source, unknown, names)
+    columns = np.array([place[str(name)] for name in labels.classes], np.intp)
+    parts = []
+    for part in (labels.positive.tocoo(), labels.negative.tocoo()):
+        entries = np.ones(part.nnz, bool), (part.row, columns[part.col])
+        parts.append(sp.csr_array(sp.coo_array(entries, (len(labels), len(names)))))
+    return Labels(parts[0], parts[1], np.array(names), None if ids is None else np.array(ids), labels.at_random)
+
+
+def _unknown_label(source: str, unknown: list[str], names: list[str]) -> ValueError:
     return ValueError(
-        f"every label must be one the model was fitted with; {rows.name} holds {unknown[0]!r}: "
+        f"every label must be one the model was fitted with; {source} holds {unknown[0]!r}: "
         f"{suggest(unknown[0], names)}"
     )
 

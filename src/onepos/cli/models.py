@@ -14,13 +14,11 @@ from typer import Argument, Option
 from onepos.cli import options
 from onepos.cli.console import progress, show_json, show_number, show_table
 from onepos.cli.fitting import (
-    count_known,
     image_progress,
     make_classifier,
     naming_table,
     show_columns,
     show_fit,
-    summarize_fit,
     train_model,
     without_skipped,
 )
@@ -53,25 +51,22 @@ def demo(
     quiet: options.Quiet = False,
     as_json: options.Json = False,
 ) -> None:
-    """Train CRISP, CRISP+, a lower and an upper reference on generated images of digits; write a report page."""
+    """Images of digits, one label each: estimate, review 50, complete, and compare methods; write a report page."""
     from onepos.bench.demo import run_demo
     from onepos.files import write_atomically
-    from onepos.report.fit_page import demo_priors_table, metrics_table, render_demo
+    from onepos.report.demo_page import describe_demo, render_demo, summary_tables
 
     check_folder(out)
     with progress(quiet) as advance:
-        result = run_demo(seed, progress=advance)
+        result = describe_demo(run_demo(seed, progress=advance))
     write_atomically(out, render_demo(result))
     if as_json:
         show_json(result)
     elif not quiet:
-        scores, priors = metrics_table(result), demo_priors_table(result)
-        title = "Scores on test images; in training, one label per image was observed"
-        show_table(list(scores.header), scores.texts(), title=title)
-        print()
-        title = "Share of images with each label: CRISP's estimate and the truth"
-        show_table(list(priors.header), priors.texts(), title=title)
-        print(f"\nreport: {out}")
+        for table in summary_tables(result):
+            show_table(list(table.header), table.texts(), title=table.title)
+            print()
+        print(f"report: {out}")
 
 
 @options.grouped
@@ -144,14 +139,16 @@ def fit(
 
         remove_checkpoint(checkpoint)  # not before: until here it is all there is of the training
     seconds = time.perf_counter() - started
-    summary = summarize_fit(model, method, without_skipped(observed.observed, model))
-    counts = count_known(observed)
-    summary |= {"seconds": seconds, "data": data, "model": str(out)}
-    if report is not None:
-        from onepos.files import write_atomically
-        from onepos.report.fit_page import render_fit
 
-        write_atomically(report, render_fit(summary))
+    from onepos.report.fit_facts import count_known, describe_labels, describe_model
+
+    known = observed.take([row for row in range(len(observed)) if row not in getattr(model, "skipped_", {})])
+    summary = describe_model(model, method) | describe_labels(known, rows.groups)
+    counts = count_known(observed)
+    if report is not None:
+        from onepos.cli.reporting import write_report_of_fit
+
+        write_report_of_fit(report, model, rows, summary | {"seconds": seconds, "data": data, "model": str(out)})
     if as_json:
         best, history = summary["best_epoch"] - 1, summary["history"]
         show_json(

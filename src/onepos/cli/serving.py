@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from onepos.cli import options
-from onepos.cli.console import Advance, progress
-from onepos.cli.fitting import image_progress, naming_table
-from onepos.cli.inputs import as_inputs, check_folder, check_model_folder, observe, read_ids, read_rows, spread_labels
+from onepos.cli.console import progress
+from onepos.cli.fitting import frozen_features, items_of, naming_table
+from onepos.cli.inputs import as_inputs, check_folder, check_model_folder, observe, read_ids, read_rows, spread_known
 
 if TYPE_CHECKING:
-    from onepos.datasets.dataset import LabelledRows
     from onepos.estimator import SinglePositiveClassifier
-    from onepos.labels import Labels
-    from onepos.server.items import Items
     from onepos.server.trial import Trial
 
 _LEAST_TOKEN = 16
@@ -71,18 +68,17 @@ def serve(
 
     fitted = SinglePositiveClassifier.load(model)
     names = [str(name) for name in fitted.classes_]
-    labels = _spread(rows, observed, names, ids)
+    labels = spread_known(observed, names, rows.name, ids)
     with progress(quiet) as advance, naming_table(rows.source or rows.name):
         X = inputs = as_inputs(rows, getattr(fitted, "feature_names_in_", None))
         if fitted.kind == "images":
-            X = _features(fitted, inputs, image_options, advance)
-            is_read = ~(X != X).any(1)  # all but skipped images
+            X, is_read = frozen_features(fitted, inputs, image_options, advance)
             ids = [name for name, is_kept in zip(ids, is_read, strict=True) if is_kept]
-            X, rows, labels = X[is_read], rows.take(is_read), labels.take(is_read)
+            rows, labels = rows.take(is_read), labels.take(is_read)
             inputs = as_inputs(rows)
         judge = Completing(X, ids, min_precision, seed, model, inputs, out, getattr(rows, "groups", None))
         store = Store(answers)
-        review = Review.start(store, _items(rows, ids), labels, judge, name=rows.name, seed=seed, tell=advance)
+        review = Review.start(store, items_of(rows, ids), labels, judge, name=rows.name, seed=seed, tell=advance)
     try:
         _run(review, fitted, rows, inputs, (host, port, token, tuple(host_name or ())), open_page, quiet)
     finally:
@@ -129,44 +125,6 @@ def _columns_of(model: Path) -> tuple[list[str] | None, bool | None]:
     from onepos.model_folder import read_columns
 
     return read_columns(model)
-
-
-def _spread(rows: LabelledRows, observed: Labels, names: list[str], ids: list[str]) -> Labels:
-    """What is known of the labels, with a column per label of the model."""
-    import numpy as np
-    import scipy.sparse as sp
-
-    from onepos.labels import Labels
-
-    if set(rows.label_names) - set(names):
-        spread_labels(rows, names)  # names the label that the model does not know
-    place = np.array([names.index(str(name)) for name in observed.classes])
-    parts = []
-    for part in (observed.positive.tocoo(), observed.negative.tocoo()):
-        entries = np.ones(part.nnz, bool), (part.row, place[part.col])
-        parts.append(sp.csr_array(sp.coo_array(entries, (len(ids), len(names)))))
-    return Labels(parts[0], parts[1], np.array(names), np.array(ids), observed.at_random)
-
-
-def _features(fitted: SinglePositiveClassifier, files: Any, images: options.ImageOptions, advance: Advance) -> Any:
-    """The features of the images, by which they are judged."""
-    from onepos.images.features import ImageFeatures
-
-    fitted.set_params(**images.parameters())
-    known = ImageFeatures().get_params()
-    frozen = ImageFeatures(**{name: value for name, value in fitted.get_params().items() if name in known})
-    return frozen.fit(files).transform(files, **image_progress(fitted, advance))
-
-
-def _items(rows: Any, ids: list[str]) -> Items:
-    """The rows as the page shows them."""
-    from onepos.server.items import FeatureItems, ImageItems, TableItems
-
-    if hasattr(rows, "files"):
-        return ImageItems(ids, rows.files, Path(rows.root))
-    if hasattr(rows, "frame"):
-        return TableItems(ids, rows.frame)
-    return FeatureItems(ids, rows.X, rows.feature_names, rows.image_shape)
 
 
 def _run(

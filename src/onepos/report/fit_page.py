@@ -1,17 +1,14 @@
-"""The page of a fit and that of the demo, each from a plain dictionary: it can be rebuilt long after the training."""
+"""The page of a fit, from a plain dictionary: it can be rebuilt long after the training."""
 
 from __future__ import annotations
 
-import base64
-import dataclasses
-import io
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from onepos.report.charts.calibration import calibration_chart
 from onepos.report.charts.fits import (
     Result,
     convergence_labels,
@@ -20,15 +17,13 @@ from onepos.report.charts.fits import (
     prior_chart,
     prior_convergence,
     prior_run,
-    run_name,
-    run_title,
     training_curves,
 )
-from onepos.report.page import Chart, Example, Page, Section, render_html
+from onepos.report.page import Bar, Card, Chart, Page, Pill, Section, render_html
 from onepos.report.tables import (
+    MISSING,
     Cell,
     Table,
-    as_array,
     as_float,
     column,
     decimal,
@@ -38,45 +33,66 @@ from onepos.report.tables import (
     seconds_text,
 )
 
+# The number of labels per row is open where the sums of the ends of the intervals differ by more than this factor.
+_OPEN = 2.0
+# The labels per row that a model assumes and those estimated from the data differ much by more than this factor.
+_MUCH = 1.15
+
 
 def render_fit(result: Result) -> str:
     """The page of a fit, as one self-contained HTML file.
 
     Args:
         result: A plain, JSON-able dictionary. `labels` must be given; what else is missing or None is left out of the
-            page, and a number that is None or NaN is unknown.
+            page, and a number that is None or NaN is unknown. `onepos.report.fit_facts` makes most of it.
 
             - `labels`: the names of the labels; all lists below that are "per label" have this order.
             - `observed`: per label, the number of rows in which it is observed.
-            - `n_rows`: number of training rows.
+            - `n_rows`: number of training rows; `n_groups`: of groups of rows.
+            - `known`: entries that are known: `yes`, `no`, `unknown`, `rows`, `rows_reviewed`.
+            - `columns`: per column of a raw table `name`, `kind`, `read_as`, `became`, `missing`, `reason`.
             - `class_prior`, `class_prior_lower`, `class_prior_upper`: per label, the estimated share of rows that
-              truly have it, and the two ends of its confidence interval.
-            - `reliable`: per label, whether enough positives were observed to estimate its prior.
+              truly have it, and the two ends of its confidence interval; `true_prior`: where the truth is known.
+            - `reliable`: per label, whether the interval is narrow.
             - `thresholds`: per label, the probability above which it is predicted; or one number for all.
             - `predicted_share`: per label, the mean predicted probability over the training rows.
             - `method`: name of the method; `parameters`: name → value of its parameters.
-            - `history`: `epoch`, `loss`, and `validation` if there are validation rows: one number per epoch each.
+            - `history`: `epoch`, `loss`, and `validation` if there are validation rows: one number per epoch each;
+              `search`, the scores by which the number of epochs was chosen; `prior`, per epoch the class priors.
             - `validation_title`: what the validation score is, such as "Average precision".
             - `best_epoch`: the epoch that was kept, as numbered in `history["epoch"]`.
+            - `together`: as `describe_probabilities` gives it.
+            - `quality`, `calibration`, `additions`, `doubts`: as `describe_completion` gives them.
             - `seconds`: duration of the fit.
             - `data` and `model`: where the rows came from and where the model was saved, as texts.
+            - `more`: a sentence on what the page would show beside this, and the command for it.
             - `created`: ISO time; `versions`: package → version; `title`: of the page.
             - `warnings`: sentences that the fit gave as warnings.
     """
-    result = {name: value for name, value in result.items() if value is not None}
-    priors = _priors(result)
+    result = without_none(result)
     page = Page(
         title=result.get("title") or "What the model learnt",
         lead=_lead(result),
         alert=" ".join(map(str, result.get("warnings", ()))),
-        tiles=_tiles(result, priors),
-        sections=list(_sections(result, priors)),
+        tiles=_tiles(result),
+        sections=fit_sections(result),
         footer=made_with(result),
     )
     return render_html(page)
 
 
-def _priors(result: Result) -> dict[str, Any]:
+def without_none(result: Result) -> dict[str, Any]:
+    """What is known of a result."""
+    return {name: value for name, value in result.items() if value is not None}
+
+
+def fit_sections(result: Result) -> list[Section]:
+    """The parts of the page of a fit, of what is known."""
+    parts = (_data, _priors, _training, _quality, _calibration, _additions, _together, _doubts, _parameters, _next)
+    return [section for part in parts for section in part(result)]
+
+
+def priors_of(result: Result) -> dict[str, Any]:
     """The columns of the table of labels, as `priors_table` and `prior_chart` take them."""
     labels, n_rows = list(result["labels"]), result.get("n_rows")
     observed = column(result, "observed", len(labels))
@@ -90,10 +106,26 @@ def _priors(result: Result) -> dict[str, Any]:
         "estimated": result.get("class_prior"),
         "lower": result.get("class_prior_lower"),
         "upper": result.get("class_prior_upper"),
+        "true": result.get("true_prior"),
         "reliable": result.get("reliable"),
         "predicted_share": result.get("predicted_share"),
         "threshold": thresholds,
     }
+
+
+def labels_per_row(result: Result) -> tuple[float, float, float]:
+    """The sum of the class priors, and of the two ends of their intervals; NaN where unknown."""
+    c = len(result["labels"])
+    names = ("class_prior", "class_prior_lower", "class_prior_upper")
+    sums = [np.nansum(each) if np.isfinite(each).any() else np.nan for each in (column(result, n, c) for n in names)]
+    return float(sums[0]), float(sums[1]), float(sums[2])
+
+
+def made_with(result: Result) -> str:
+    """When and with which versions a page was made."""
+    created = str(result.get("created") or "").replace("T", " ")
+    versions = ", ".join(f"{name} {version}" for name, version in (result.get("versions") or {}).items())
+    return f"Made{' ' + created if created else ''} with {versions or 'onepos'}."
 
 
 def _lead(result: Result) -> str:
@@ -108,47 +140,117 @@ def _lead(result: Result) -> str:
     )
 
 
-def _tiles(result: Result, priors: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _tiles(result: Result) -> list[tuple[str, str]]:
     tiles = []
-    if result.get("n_rows"):
-        tiles.append((grouped(result["n_rows"]), "training rows"))
-        if np.isfinite(priors["n_positive"]).any():
-            tiles.append((f"{np.nansum(priors['n_positive']) / result['n_rows']:.2f}", "observed labels per row"))
-    estimated = column(priors, "estimated", len(priors["label"]))
-    if np.isfinite(estimated).any():
-        tiles.append((f"{np.nansum(estimated):.2f}", "true labels per row, estimated: the sum of the class priors"))
+    observed, n_rows = column(result, "observed", len(result["labels"])), result.get("n_rows")
+    if n_rows:
+        tiles.append((grouped(n_rows), "training rows"))
+        if np.isfinite(observed).any():
+            tiles.append((f"{np.nansum(observed) / n_rows:.2f}", "observed labels per row"))
+    kappa, low, high = labels_per_row(result)
+    if np.isfinite(kappa):
+        ends = f", probably {low:.2f} to {high:.2f}" if np.isfinite(low + high) else ""
+        tiles.append((f"{kappa:.2f}", f"true labels per row, estimated: the sum of the class priors{ends}"))
+    additions = result.get("additions")
+    if additions:
+        stated = percent(additions["min_precision"])
+        tiles.append((grouped(additions["n_added"]), f"labels could be added where {stated} are to be right"))
     seconds = as_float(result.get("seconds"))
     if seconds is not None:
         tiles.append((seconds_text(seconds), "duration of the fit"))
     return tiles
 
 
-def _sections(result: Result, priors: Mapping[str, Any]) -> Iterator[Section]:
+def _data(result: Result) -> Iterator[Section]:
+    """What is known of the rows, and how the columns of a raw table were read."""
+    known, columns = result.get("known"), result.get("columns")
+    tables = [_known_table(known, result)] if known else []
+    if columns:
+        tables.append(_columns_table(columns))
+    if tables:
+        yield Section("data", "The data", tables=tuple(tables))
+
+
+def _known_table(known: Mapping[str, int], result: Result) -> Table:
+    entries = known["rows"] * len(result["labels"])
+    lines = [
+        ("Rows", grouped(known["rows"]), ""),
+        ("Labels known to be there", grouped(known["yes"]), percent(known["yes"] / max(1, entries))),
+        ("Labels known to be absent", grouped(known["no"]), percent(known["no"] / max(1, entries))),
+        ("Unknown", grouped(known["unknown"]), percent(known["unknown"] / max(1, entries))),
+        (
+            "Fully reviewed rows",
+            grouped(known["rows_reviewed"]),
+            percent(known["rows_reviewed"] / max(1, known["rows"])),
+        ),
+    ]
+    if result.get("n_groups"):
+        lines.append(("Groups of rows, never split", grouped(result["n_groups"]), ""))
+    rows = [[Cell(text) for text in line] for line in lines]
+    return Table("known", "What is known of the labels", ["Of the data", "Number", "Share"], rows)
+
+
+def _columns_table(columns: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for each in columns:
+        missing = as_float(each["missing"])
+        gaps = MISSING if missing is None else percent(missing)
+        left_out = Cell(f"left out: {each['reason']}", tone="unknown")
+        became = left_out if each["reason"] else Cell(each["became"])
+        rows.append([Cell(each["name"]), Cell(gaps), Cell(each["read_as"] or MISSING), became])
+    header = ["Column", "Missing", "Read as", "Became"]
+    about = "Read as: what the cells of a column were found to be. Became: the numbers that the network takes."
+    return Table("columns", "How the columns were read", header, rows, about, is_prose=True)
+
+
+def _priors(result: Result) -> Iterator[Section]:
+    priors = priors_of(result)
     table = priors_table(priors, "labels", "Label by label", _about(priors))
-    yield Section("labels", table.title, tables=(table,))
-    if priors["estimated"] is not None:
-        text = (
-            "The observed share counts a label only in rows where it is observed, so it is too small for a label that "
-            "often occurs together with others. The estimated prior corrects that."
+    if priors["estimated"] is None:
+        yield Section("labels", table.title, tables=(table,))
+        return
+    text = [
+        "The observed share counts a label only in rows where it is observed, so it is too small for a label that "
+        "often occurs together with others. The estimated prior corrects that.",
+        *_doubts_about_priors(result),
+    ]
+    chart = Chart(partial(prior_chart, {"priors": priors}), prior_caption(table))
+    yield Section("priors", "How common each label is", text, chart=chart, folded=(table,))
+
+
+def _doubts_about_priors(result: Result) -> list[str]:
+    """Sentences on how far the class priors can be relied on."""
+    kappa, low, high = labels_per_row(result)
+    sentences = []
+    judged = result.get("additions") or {}
+    if judged.get("calibrated_on") and not _MUCH * kappa > judged["labels_per_row"][0] > kappa / _MUCH:
+        new, least, most = judged["labels_per_row"]
+        sentences.append(
+            f"The model puts {kappa:.2f} labels in a row. With the {judged['calibrated_on']} reviewed rows of these "
+            f"data {new:.2f} are estimated, {least:.2f} to {most:.2f}: fit the model again with these answers."
         )
-        chart = Chart(partial(prior_chart, {"priors": priors}), prior_caption(table))
-        yield Section("priors", "How common each label is", [text], chart=chart)
-    training = _training(result)
-    if has_curves(training):
-        caption = "A ring marks the epoch that was kept." if result.get("best_epoch") is not None else ""
-        yield Section("training", "Training", chart=Chart(partial(training_curves, training), caption))
-    parameters = _parameter_table(result)
-    if parameters.rows:
-        yield Section("parameters", parameters.title, tables=(parameters,))
-    yield _next_section(result)
+    elif high > _OPEN * low:
+        sentences.append(
+            f"How many labels a row has is open: {kappa:.2f} is estimated, but the data go with anything from "
+            f"{low:.2f} to {high:.2f}, and all priors rise and fall together. Reviewing about 50 rows "
+            "drawn at random settles it."
+        )
+    estimated = column(result, "class_prior", len(result["labels"]))
+    unknown = [str(name) for name, prior in zip(result["labels"], estimated, strict=True) if not np.isfinite(prior)]
+    if unknown:
+        names = ", ".join(unknown[:5]) + (", …" if len(unknown) > 5 else "")
+        sentences.append(f"{len(unknown)} of {len(result['labels'])} labels have no estimate ({names}).")
+    return sentences
 
 
 def _about(priors: Mapping[str, Any]) -> str:
-    sentences = ["Observed positives: rows in which the label is observed."]
+    sentences = []
+    if np.isfinite(priors["n_positive"]).any():
+        sentences.append("Observed positives: rows in which the label is observed.")
     if priors["estimated"] is not None:
         sentences.append("Estimated prior: share of all rows that truly have the label.")
     if priors["reliable"] is not None:
-        sentences.append("Enough positives: “no” where too few are observed to rely on the estimate.")
+        sentences.append("Narrow interval: “no” where it reaches below half or above double of the estimate.")
     if priors["predicted_share"] is not None:
         sentences.append("Mean predicted: mean probability over the training rows; it should lie near the prior.")
     if priors["threshold"] is not None:
@@ -156,16 +258,204 @@ def _about(priors: Mapping[str, Any]) -> str:
     return " ".join(sentences)
 
 
-def _training(result: Result) -> dict[str, Any]:
-    """The fit as the only run of `training_curves`."""
-    name = str(result.get("method") or "this fit")
-    run = {"name": name, "history": result.get("history"), "best_epoch": result.get("best_epoch")}
-    return {"runs": [run], "validation_title": result.get("validation_title")}
+def _training(result: Result) -> Iterator[Section]:
+    """The curves of the fit, and of the class priors where they move."""
+    history, name = result.get("history") or {}, str(result.get("method") or "this fit")
+    runs: list[dict[str, Any]] = [{"name": name, "history": history, "best_epoch": result.get("best_epoch")}]
+    title, text = result.get("validation_title"), []
+    if history.get("search") and not history.get("validation"):
+        search = {"epoch": list(range(1, len(history["search"]) + 1)), "validation": history["search"]}
+        runs.append({"name": "search", "history": search, "best_epoch": len(history["epoch"])})
+        title = "Search for the number of epochs"
+        text = [
+            "The number of epochs was found first, on four fifths of the rows: the mean reciprocal rank of the "
+            "observed label of the other rows. Then all rows were trained on for as long."
+        ]
+    curves = {"runs": runs, "validation_title": title}
+    if not has_curves(curves):
+        return
+    caption = "A ring marks the epoch that was kept." if result.get("best_epoch") is not None else ""
+    yield Section("training", "Training", text, chart=Chart(partial(training_curves, curves), caption))
+    moving = {"runs": runs[:1], "priors": priors_of(result)}
+    run = prior_run(moving)
+    if run is not None and convergence_labels(moving) and any(p != history["prior"][0] for p in history["prior"]):
+        caption = f"Dashed: true, where that is known. Shown are {len(convergence_labels(moving))} labels."
+        chart = Chart(partial(prior_convergence, moving), caption)
+        yield Section("convergence", "The class priors, epoch by epoch", chart=chart)
 
 
-def _parameter_table(result: Result) -> Table:
+_KINDS = {"model": "This model", "held_out": "Models without the row", "frequency": "By frequency alone"}
+
+
+def _quality(result: Result) -> Iterator[Section]:
+    """Criteria that need one known label per row."""
+    quality = result.get("quality")
+    if not quality:
+        return
+    kinds = [kind for kind in _KINDS if any(each["scores"].get(kind) is not None for each in quality)]
+    rows = []
+    for each in quality:
+        title = each["title"][0].upper() + each["title"][1:]
+        arrow = "↑" if each["greater_is_better"] else "↓"
+        rows.append([Cell(f"{title} {arrow}"), *(Cell(decimal(each["scores"].get(kind))) for kind in kinds)])
+    text = (
+        "How well known labels are ranked among all labels; no row needs all its labels for that. Hidden labels count "
+        "as absent, so compare columns rather than expecting 1. ↑ higher is better, ↓ lower is better."
+    )
+    notes = {
+        "model": "This model: it did not learn from these rows.",
+        "held_out": "Models without the row: several small models, each of which judges rows it did not learn from.",
+        "frequency": "By frequency alone: the same order of the labels for all rows, the most observed first.",
+    }
+    about = " ".join(notes[kind] for kind in kinds)
+    header = ["Criterion", *(_KINDS[kind] for kind in kinds)]
+    table = Table("quality", "Quality without full labels", header, rows, about)
+    yield Section("quality", table.title, [text], (table,))
+
+
+def _calibration(result: Result) -> Iterator[Section]:
+    """Stated probabilities beside answers."""
+    found = result.get("calibration")
+    if not found:
+        return
+    series = {"this model": found["model"], "models without the row": found["held_out"]}
+    series = {name: bins for name, bins in series.items() if bins}
+    rows = [
+        [Cell(f"{name}, about {percent(each['stated'])}"), Cell(grouped(each["n"])), Cell(percent(each["share"])),
+         Cell(f"{percent(each['low'])} to {percent(each['high'])}")]
+        for name, bins in series.items()
+        for each in bins
+    ]  # fmt: skip
+    header = ["Probability", "Entries", "Yes", "90 % interval"]
+    table = Table("calibration-bins", "Do the probabilities hold?", header, rows)
+    text = (
+        f"Checked on {found['rows']} fully reviewed row{'s' if found['rows'] != 1 else ''}: of the labels with a "
+        "stated probability of 70 %, about 70 % should be there."
+    )
+    caption = (
+        "Bars are 90 % intervals. Models without the row: each row was judged without its answers but for one label, "
+        "drawn at random; its other labels count."
+    )
+    chart = Chart(partial(calibration_chart, series), caption)
+    yield Section("calibration", table.title, [text], chart=chart, folded=(table,))
+
+
+def _additions(result: Result) -> Iterator[Section]:
+    """The labels that `onepos complete` would add."""
+    found = result.get("additions")
+    if not found:
+        return
+    table = additions_table(found)
+    stated = percent(found["min_precision"])
+    if found["n_added"]:
+        text = [
+            f"If {stated} of the added labels are to be right, {grouped(found['n_added'])} labels can be added to "
+            f"{grouped(found['n_rows'])} rows; {percent(found['expected_precision'])} of them are expected to be right."
+        ]
+    else:
+        text = [f"If {stated} of the added labels are to be right, none can be added yet."]
+    if found["warning"]:
+        text.append(f"{found['warning'][0].upper()}{found['warning'][1:]}")
+    shown, folded = ((table,), ()) if found["n_added"] else ((), (table,))
+    yield Section("additions", table.title, text, shown, folded)
+
+
+def additions_table(found: Mapping[str, Any]) -> Table:
+    """Per label: rows in which it is observed and to which it is added, and how right and how many these are."""
+    rows, has_truth = [], any("precision" in each for each in found["labels"])
+    for each in sorted(found["labels"], key=lambda line: -line["added"]):
+        ends = [as_float(each[name]) for name in ("precision_low", "precision_high")]
+        interval = MISSING if None in ends else " to ".join(percent(end) for end in ends if end is not None)
+        right = as_float(each["expected_precision"])
+        texts = [
+            str(each["label"]), grouped(each["observed"]), grouped(each["added"]),
+            MISSING if right is None else percent(right), interval, percent(each["expected_recall"]),
+        ]  # fmt: skip
+        rows.append([Cell(text) for text in texts])
+        if has_truth:
+            true = as_float(each["precision"])
+            rows[-1].insert(5, Cell(MISSING if true is None else percent(true)))
+    header = ["Label", "Observed", "Could be added", "Expected right", "90 % interval", "Of the hidden ones"]
+    if has_truth:
+        header.insert(5, "Truly right")
+    about = "Of the hidden ones: the share of the rows with this label hidden that is expected to be found."
+    return Table("additions", "Labels that could be added", header, rows, about)
+
+
+def _together(result: Result) -> Iterator[Section]:
+    """Labels that occur together."""
+    found = result.get("together")
+    if not found:
+        return
+    names = [str(result["labels"][j]) for j in found["labels"]]
+    rows = []
+    for i, shares in enumerate(found["share"]):
+        cells = [Cell("", tone="unknown") if i == j else Cell(f"{100 * s:.0f}", heat=s) for j, s in enumerate(shares)]
+        rows.append([Cell(names[i]), *cells])
+    more = f" Shown are the {len(names)} most frequent of {len(result['labels'])} labels." * (
+        len(names) < len(result["labels"])
+    )
+    about = f"Of the rows with the label on the left, the share in percent that also has the label above.{more}"
+    tables = [Table("together", "Labels that occur together", ["Of the rows with …", *names], rows, about)]
+    if found["pairs"]:
+        tables.append(_pairs_table(found["pairs"], result["labels"]))
+    text = (
+        "Expected from the probabilities of the model, hidden labels included; the labels of a row count as "
+        "independent given its features."
+    )
+    yield Section("together", tables[0].title, [text], tuple(tables))
+
+
+def _pairs_table(pairs: Sequence[Mapping[str, Any]], labels: Sequence[Any]) -> Table:
+    has_truth, rows = "true_times" in pairs[0], []
+    for each in pairs:
+        names = " + ".join(str(labels[j]) for j in each["labels"])
+        texts = [names, f"{100 * each['share']:.1f} %", f"{each['times']:.2f} ×"]
+        rows.append([Cell(text) for text in [*texts, *([f"{each['true_times']:.2f} ×"] if has_truth else [])]])
+    about = (
+        "As often as by chance: how often both occur, as a multiple of how often they would if they had nothing to do "
+        "with each other."
+    )
+    header = ["Pair", "Rows with both", "As often as by chance", *(["Truly"] if has_truth else [])]
+    return Table("pairs", "Pairs that stand out", header, rows, about)
+
+
+def _doubts(result: Result) -> Iterator[Section]:
+    """The rows whose review is worth most."""
+    found = result.get("doubts")
+    if not found:
+        return
+    text = (
+        "The rows with most entries that are expected to be wrong. A bar is the probability that the label is there, "
+        "judged by models that did not see the row. `onepos serve` opens a page to answer them."
+    ).replace("`", "")
+    yield Section("doubts", "Rows the models doubt", [text], cards=[_doubt_card(each) for each in found])
+
+
+def _doubt_card(each: Mapping[str, Any]) -> Card:
+    pills = [("Known", [Pill(name, "seen") for name in each["present"]])] if each["present"] else []
+    if each["absent"]:
+        more = each["n_absent"] - len(each["absent"])
+        names = [Pill(name, "hidden") for name in each["absent"]] + [Pill(f"and {more} more", "hidden")] * (more > 0)
+        pills.append(("Known to be absent", names))
+    bars = [Bar(name, round(100 * p), note="would be added" if added else "") for name, p, added in each["doubtful"]]
+    return Card(
+        title=each["item"],
+        image=each["image"],
+        alt=f"Row {each['item']}",
+        texts=each["texts"],
+        fields=each["fields"],
+        note=each["note"],
+        pills=pills,
+        bars=[("In doubt", bars)] if bars else [],
+    )
+
+
+def _parameters(result: Result) -> Iterator[Section]:
     rows = [[Cell(str(name)), Cell(_short(value))] for name, value in (result.get("parameters") or {}).items()]
-    return Table("parameters", "Parameters of the method", ["Parameter", "Value"], rows)
+    if rows:
+        table = Table("parameters", "Parameters of the method", ["Parameter", "Value"], rows)
+        yield Section("parameters", table.title, folded=(table,))
 
 
 def _short(value: Any) -> str:
@@ -176,226 +466,15 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-def _next_section(result: Result) -> Section:
+def _next(result: Result) -> Iterator[Section]:
     model = result.get("model") or "onepos-model"
     text = [
         "Predict labels for new rows, with their probabilities; or measure the model on rows whose labels are all "
         "known. From Python: SinglePositiveClassifier.load(folder), then predict or predict_proba."
     ]
     code = [f"onepos predict {model} NEW_ROWS --out predictions.csv", f"onepos evaluate {model} ROWS_WITH_ALL_LABELS"]
-    return Section("next", "What to do next", text, code=code)
-
-
-_DEMO_LEAD = (
-    "In single-positive learning one label of every training example is observed; all the others, true or not, are "
-    "hidden. The task is to learn from that alone a model that finds all labels of a new example."
-)
-
-
-def render_demo(result: Result) -> str:
-    """The page of a demo run, as HTML.
-
-    Args:
-        result: Plain, JSON-able dictionary with `title`, `created`, `versions`, `dataset`, `metrics`,
-            `runs`, `priors` and, if wanted, `examples`. A section that is missing or empty is left out,
-            a prior that is None or NaN is unknown.
-    """
-    empty: dict[str, Any] = {"runs": [], "metrics": [], "dataset": {}, "versions": {}}
-    result = empty | {name: section for name, section in result.items() if section is not None}
-    page = Page(
-        title=result.get("title") or "onepos demo",
-        lead=_DEMO_LEAD,
-        tiles=_demo_tiles(result),
-        sections=list(_demo_sections(result)),
-        footer=_data_text(result["dataset"]) + made_with(result),
-    )
-    return render_html(page)
-
-
-def metrics_table(result: Result) -> Table:
-    """One row per metric, one column per run; below a score the share of the distance to the oracle that it closes."""
-    runs = result["runs"]
-    rows = [_metric_row(metric, runs) for metric in result["metrics"]]
-    for title, key, digits in (("Training time (s)", "seconds", 1), ("Epoch kept", "best_epoch", 0)):
-        if any(as_float(run.get(key)) is not None for run in runs):
-            rows.append([Cell(title), *(Cell(decimal(run.get(key), digits)) for run in runs)])
-    about = (
-        "The oracle learns from all labels, which nobody has in practice: it is the score that could be reached. The "
-        "floor treats every hidden label as negative. The percentage is how far a method gets from the floor (0 %) to "
-        "the oracle (100 %); below zero it is worse than the floor."
-    )
-    return Table("metrics", "How well each method does", ["Metric", *map(run_title, runs)], rows, about)
-
-
-def demo_priors_table(result: Result) -> Table:
-    """The priors, label by label."""
-    priors = result.get("priors") or {"label": []}
-    about = "Error is estimated minus true." if priors.get("true") is not None else ""
-    return priors_table(priors, "priors", "The priors, label by label", about)
-
-
-def image_uri(pixels: Sequence[Sequence[float]]) -> str:
-    """A grey image with values from 0 (black) to 1 (white), as a PNG in a data URI."""
-    from PIL import Image
-
-    grey = (np.nan_to_num(np.asarray(pixels, dtype=float)).clip(0, 1) * 255).round().astype(np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(grey).save(buffer, "png")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def made_with(result: Result) -> str:
-    """When and with which versions a page was made."""
-    created = str(result.get("created") or "").replace("T", " ")
-    versions = ", ".join(f"{name} {version}" for name, version in (result.get("versions") or {}).items())
-    return f"Made{' ' + created if created else ''} with {versions or 'onepos'}."
-
-
-def _demo_sections(result: Result) -> Iterator[Section]:
-    if result["runs"] and result["metrics"]:
-        text = (
-            "Measured on test examples whose labels are all known. ↓ means lower is better, ↑ higher is better; the "
-            "best value apart from the oracle is bold."
-        )
-        table = metrics_table(result)
-        yield Section("metrics", table.title, [text, *filter(None, [result.get("remark")])], (table,))
-    yield from _prior_sections(result)
-    if has_curves(result):
-        caption = (
-            "A ring marks the epoch that was kept. Losses of different methods are different formulas: compare their "
-            "shapes, not their heights."
-        )
-        yield Section("training", "How training went", chart=Chart(partial(training_curves, result), caption))
-    examples = [_example(each) for each in result.get("examples") or []]
-    if examples:
-        text = (
-            "Filled: the one label that a training set would hold. Outlined: true but hidden. Bars: the model’s "
-            "probability, with ✓ for labels that are true and ✗ for labels that are not."
-        )
-        yield Section("examples", "A few test examples", [text], examples=examples)
-
-
-def _prior_sections(result: Result) -> Iterator[Section]:
-    curves, run = convergence_labels(result), prior_run(result)
-    table = demo_priors_table(result)
-    moves = run is not None and any(prior != run["history"]["prior"][0] for prior in run["history"]["prior"])
-    if curves and run is not None and moves:  # priors from before the training are the same in all epochs
-        text = (
-            "The prior of a label is the share of all examples that truly have it. "
-            f"{run_name(run)} estimates it anew after each epoch, from its own scores and the single positives."
-        )
-        caption = "Solid: estimated. Dashed, same colour: true. Where the priors differ much, the scale is logarithmic."
-        if len(curves) < len(table.rows):
-            caption += (
-                f" Shown are {len(curves)} of {len(table.rows)} labels: of those with an estimate, a selection from "
-                "the most to the least often observed."
-            )
-        chart = Chart(partial(prior_convergence, result), caption)
-        yield Section("convergence", "How the estimated priors converge", [text], chart=chart)
-    if table.rows:
-        text = (
-            "The observed share counts a label only where it is the observed one, so it is too small for every label "
-            "that shares its examples with others. The estimate corrects that."
-        )
-        caption = (
-            f"{prior_caption(table)} The interval assumes scores of examples that the model was not trained on. Here "
-            "the scores are those of the training examples, so estimates and intervals come out too low."
-        )
-        chart = Chart(partial(prior_chart, result), caption)
-        yield Section("priors", "How common each label really is", [text], chart=chart)
-        yield Section("prior-table", table.title, tables=(table,))
-
-
-def _metric_row(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[Cell]:
-    scores, is_greater = _scores(metric, runs), metric["greater_is_better"]
-    contest = [
-        score for score, run in zip(scores, runs, strict=True) if run.get("role") != "oracle" and not math.isnan(score)
-    ]
-    # Equal as printed is equal: bold must not hint at a difference that the digits do not have.
-    best = decimal(max(contest) if is_greater else min(contest)) if len(contest) > 1 else None
-    cells = [Cell(f"{metric['title']} {'↑' if is_greater else '↓'}")]
-    for score, share, run in zip(scores, _shares(metric, runs), runs, strict=True):
-        text = decimal(score)
-        cell = Cell(text, is_best=run.get("role") != "oracle" and text == best)
-        if not math.isnan(share):
-            notes = ((percent(share), "worse" if share < 0 else ""),)
-            cell = dataclasses.replace(cell, notes=notes, heat=min(1.0, max(0.0, share)))
-        cells.append(cell)
-    return cells
-
-
-def _scores(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[float]:
-    values = as_array([(run.get("scores") or {}).get(metric["name"]) for run in runs]).tolist()
-    return list(values)
-
-
-def _shares(metric: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Share of the distance from the first floor to the first oracle that each method closes; NaN without one.
-
-    Where the floor is not worse than the oracle, there is none.
-    """
-    sign = -1.0 if metric["greater_is_better"] else 1.0  # with the sign turned, smaller is better for every metric
-    pairs = [(sign * score, run.get("role", "method")) for score, run in zip(_scores(metric, runs), runs, strict=True)]
-    floor, oracle = (next((cost for cost, role in pairs if role == name), math.nan) for name in ("floor", "oracle"))
-    is_clear = floor > oracle
-    return [(floor - cost) / (floor - oracle) if is_clear and role == "method" else math.nan for cost, role in pairs]
-
-
-def _data_text(dataset: Mapping[str, Any]) -> str:
-    """The data set's name, and its sizes as far as they are known."""
-    units = {
-        "n_train": "training examples",
-        "n_val": "for validation",
-        "n_test": "for test",
-        "n_features": "features",
-        "n_labels": "labels",
-    }
-    sizes = ", ".join(f"{dataset[name]} {unit}" for name, unit in units.items() if dataset.get(name) is not None)
-    return f"Data: {dataset['name']}{f' ({sizes})' if sizes else ''}. " if dataset.get("name") else ""
-
-
-def _demo_tiles(result: Result) -> list[tuple[str, str]]:
-    """The page in four numbers: (number, what it is)."""
-    dataset, tiles = result["dataset"], []
-    if dataset.get("n_train"):
-        tiles.append((grouped(dataset["n_train"]), "training examples, each with one observed label"))
-    if as_float(dataset.get("cardinality")) is not None:
-        text = f"of {dataset.get('n_labels')} labels are true for an example, on average"
-        tiles.append((f"{dataset['cardinality']:.1f}", text))
-    return [*tiles, *_gap_tile(result), *_prior_tile(result)]
-
-
-def _gap_tile(result: Result) -> list[tuple[str, str]]:
-    """The best method's share of the distance closed, in the first metric that has one."""
-    for metric in result["metrics"]:
-        pairs = zip(_shares(metric, result["runs"]), result["runs"], strict=True)
-        known = [(share, run) for share, run in pairs if not math.isnan(share)]
-        if known:
-            share, run = max(known, key=lambda pair: pair[0])
-            text = f"of the {metric['title'].lower()} gap to full labels closed by {run_name(run)}"
-            return [(percent(share), text + (", worse than the floor" if share < 0 else ""))]
-    return []
-
-
-def _prior_tile(result: Result) -> list[tuple[str, str]]:
-    """Mean absolute error of the estimated priors beside that of the observed shares, same labels."""
-    priors = result.get("priors") or {"label": []}
-    true, estimated, share = (
-        column(priors, name, len(priors["label"])) for name in ("true", "estimated", "observed_share")
-    )
-    known = np.isfinite(true + estimated + share)
-    if not known.any():
-        return []
-    ours, observed = (np.abs(values - true)[known].mean() for values in (estimated, share))
-    return [(f"{ours:.3f}", f"mean error of the estimated priors (of the observed shares: {observed:.3f})")]
-
-
-def _example(example: Mapping[str, Any]) -> Example:
-    true = [str(name) for name in example["true"]]
-    observed = example.get("observed")
-    return Example(
-        image_uri(example["image"]),
-        None if observed is None else str(observed),
-        [name for name in true if name != str(observed)],
-        [(str(name), round(100 * share), str(name) in true) for name, share in example.get("predicted") or []],
-    )
+    more = result.get("more")
+    if more:
+        text.append(str(more[0]))
+        code.append(str(more[1]))
+    yield Section("next", "What to do next", text, code=code)

@@ -33,20 +33,60 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Example:
-    """An image with its labels.
+class Pill:
+    """A label of a card.
 
     Attributes:
-        image: Its data URI.
-        observed: The observed label; None if there is none.
-        hidden: True labels that are not observed.
-        predicted: Name, probability in percent, and whether the label is true.
+        text: Its name.
+        kind: "seen" (filled), "" (outlined), "hidden" (dashed), "right" or "wrong".
     """
 
-    image: str
-    observed: str | None
-    hidden: Sequence[str]
-    predicted: Sequence[tuple[str, int, bool]]
+    text: str
+    kind: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A label of a card with its probability.
+
+    Attributes:
+        text: Its name.
+        percent: The probability in percent.
+        kind: "right" or "wrong" where the truth is known, and otherwise "".
+        note: A few words behind the name.
+    """
+
+    text: str
+    percent: int
+    kind: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A row of the data, with labels.
+
+    Attributes:
+        title: Which row it is.
+        image: Its data URI; "" for none.
+        alt: What a screen reader reads out for the image.
+        texts: Name and content of the columns of text.
+        fields: Name and content of the other columns.
+        note: A sentence below them.
+        pills: Headings, each with its labels.
+        bars: Headings, each with its labels and their probabilities.
+        below: As `pills`, but below the bars.
+    """
+
+    title: str = ""
+    image: str = ""
+    alt: str = ""
+    texts: Sequence[tuple[str, str]] = ()
+    fields: Sequence[tuple[str, str]] = ()
+    note: str = ""
+    pills: Sequence[tuple[str, Sequence[Pill]]] = ()
+    bars: Sequence[tuple[str, Sequence[Bar]]] = ()
+    below: Sequence[tuple[str, Sequence[Pill]]] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +101,8 @@ class Section:
         folded: Tables that the page shows on a click.
         chart: Shown below the tables.
         code: Lines of commands.
-        examples: Images with their labels.
+        cards: Rows with their labels, shown last.
+        is_divider: Whether it is only a heading above the sections that follow.
     """
 
     name: str
@@ -71,7 +112,8 @@ class Section:
     folded: tuple[Table, ...] = ()
     chart: Chart | None = None
     code: Sequence[str] = ()
-    examples: Sequence[Example] = ()
+    cards: Sequence[Card] = ()
+    is_divider: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +157,7 @@ def render_html(page: Page) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["keep"] = lambda text: str(text).replace(" %", "\u00a0%")  # no line ends before the sign
     return environment.get_template("page.html").render(page=page, wide=WIDE, narrow=NARROW)
 
 

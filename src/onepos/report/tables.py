@@ -202,13 +202,12 @@ def priors_table(priors: Mapping[str, Any], name: str, title: str, about: str = 
         return [decimal(value, digits, missing) for value in column(priors, key, len(labels))]
 
     intervals = zip(texts("lower", missing=UNKNOWN), texts("upper", missing=UNKNOWN), strict=True)
-    columns: dict[str, list[str]] = {
-        "Label": [str(label) for label in labels],
-        "Observed positives": texts("n_positive", 0),
-        "Observed share": texts("observed_share"),
-        "Estimated prior": texts("estimated", missing=UNKNOWN),
-        "Interval": [UNKNOWN if UNKNOWN in ends else " to ".join(ends) for ends in intervals],
-    }
+    columns: dict[str, list[str]] = {"Label": [str(label) for label in labels]}
+    for head, key, digits in (("Observed positives", "n_positive", 0), ("Observed share", "observed_share", 3)):
+        if np.isfinite(column(priors, key, len(labels))).any():
+            columns[head] = texts(key, digits)
+    columns["Estimated prior"] = texts("estimated", missing=UNKNOWN)
+    columns["Interval"] = [UNKNOWN if UNKNOWN in ends else " to ".join(ends) for ends in intervals]
     estimated, true = (column(priors, key, len(labels)) for key in ("estimated", "true"))
     if np.isfinite(true).any():
         columns |= {"True prior": texts("true"), "Error": [signed(value) for value in (estimated - true).tolist()]}
@@ -216,9 +215,9 @@ def priors_table(priors: Mapping[str, Any], name: str, title: str, about: str = 
         if np.isfinite(column(priors, key, len(labels))).any():
             columns[head] = texts(key)
     if priors.get("reliable") is not None:
-        enough = ["yes" if flag else "no" for flag in priors["reliable"]]
-        columns["Enough positives"] = [
-            text if is_known else UNKNOWN for text, is_known in zip(enough, np.isfinite(estimated), strict=True)
+        narrow = ["yes" if flag else "no" for flag in priors["reliable"]]
+        columns["Narrow interval"] = [
+            text if is_known else UNKNOWN for text, is_known in zip(narrow, np.isfinite(estimated), strict=True)
         ]
     tones = {"no": "worse", UNKNOWN: "unknown"}
     rows = [[Cell(text, tone=tones.get(text, "")) for text in row] for row in zip(*columns.values(), strict=True)]

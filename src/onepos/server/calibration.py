@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from onepos.report.calibration import bin_entries, measure
 from onepos.server.store import Answer
-
-_EDGES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0)
 
 
 def calibrate(answers: Iterable[Answer], sample: Sequence[str]) -> dict[str, Any]:
@@ -28,25 +27,9 @@ def calibrate(answers: Iterable[Answer], sample: Sequence[str]) -> dict[str, Any
     probability = np.array([a.probability for a in used], np.float64)
     is_yes = np.array([a.value == "yes" for a in used], bool)
     is_suggested = np.array([bool(a.suggested) for a in used], bool)
-    place = np.clip(np.digitize(probability, _EDGES) - 1, 0, len(_EDGES) - 2)
-    bins = [_measure(probability[place == k], is_yes[place == k]) for k in range(len(_EDGES) - 1) if (place == k).any()]
     return {
         "items": len({a.item for a in used}),
         "entries": len(used),
-        "bins": bins,
-        "suggested": _measure(probability[is_suggested], is_yes[is_suggested]) if is_suggested.any() else None,
+        "bins": bin_entries(probability, is_yes),
+        "suggested": measure(probability[is_suggested], is_yes[is_suggested]) if is_suggested.any() else None,
     }
-
-
-def _measure(probability: Any, is_yes: Any) -> dict[str, Any]:
-    n, k = len(is_yes), int(is_yes.sum())
-    low, high = interval(k, n)
-    return {"n": n, "yes": k, "stated": float(probability.mean()), "share": k / n, "low": low, "high": high}
-
-
-def interval(k: int, n: int) -> tuple[float, float]:
-    """Wilson's 90 % interval of a share of k in n."""
-    z = 1.6449
-    centre = (k + z * z / 2) / (n + z * z)
-    half = z / (n + z * z) * np.sqrt(k * (n - k) / n + z * z / 4)
-    return max(0.0, float(centre - half)), min(1.0, float(centre + half))

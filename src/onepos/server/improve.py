@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from onepos.server.judgement import Judge, Judgement
+from onepos.report.judgement import Judgement
+from onepos.server.judgement import Judge
 
 if TYPE_CHECKING:
     from onepos.labels import Labels

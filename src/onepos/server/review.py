@@ -17,10 +17,11 @@ import scipy.sparse as sp
 
 from onepos.exchange import parse_answers
 from onepos.labels import Labels
+from onepos.report.items import Items
+from onepos.report.judgement import Judgement
 from onepos.server.calibration import calibrate
 from onepos.server.improve import Improver
-from onepos.server.items import Items
-from onepos.server.judgement import Judge, Judgement, Tell, compare
+from onepos.server.judgement import Judge, Tell, compare
 from onepos.server.queue import LEASE, Queue
 from onepos.server.store import (
     Action,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onepos.server.items import open_image
+from onepos.report.items import open_image
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -78,15 +78,15 @@ def prior_convergence(result: Result, width: int = WIDE) -> str:
 def prior_chart(result: Result, width: int = WIDE) -> str:
     """Each label's prior: true, observed share, and estimated with its interval.
 
-    One row per label, the commonest on top; beyond forty labels a scatter of the estimated against the
-    true prior (against the observed share where no truth is known) on logarithmic axes. An estimate
-    that is not reliable has a hollow marker.
+    One row per label, the commonest on top, with a hollow grey dot where the priors have a column `before`; beyond
+    forty labels a scatter of the estimated against the true prior (against the observed share where no truth is known)
+    on logarithmic axes. An estimate that is not reliable has a hollow marker.
     """
     priors = result.get("priors")
     if not priors or not priors["label"]:
         return ""
     is_wide, n_labels = width > NARROW, len(priors["label"])
-    columns = ("true", "estimated", "lower", "upper", "observed_share")
+    columns = ("true", "estimated", "lower", "upper", "observed_share", "before")
     values = {name: column(priors, name, n_labels) for name in columns}
     reliable = np.array([True] * n_labels if priors.get("reliable") is None else priors["reliable"], dtype=bool)
     if n_labels > MAX_ROWS:
@@ -110,7 +110,7 @@ def prior_caption(table: Table) -> str:
     else:
         caption = "The pale bar is the confidence interval of the estimate; an arrow marks one that goes on."
     if any(row[-1].text == "no" for row in table.rows):
-        caption += " A hollow dot marks an estimate from too few observed positives."
+        caption += " A hollow dot marks an estimate whose interval reaches below half or above double of it."
     if any(row[-1].text == "unknown" for row in table.rows):
         caption += " Unknown: the label has no estimate, as when it was never observed."
     return caption
@@ -189,12 +189,15 @@ def _draw_rows(figure: Figure, values: Mapping[str, Floats], reliable: NDArray[n
     reference = np.where(np.isfinite(values["true"]), values["true"], values["observed_share"])
     order = np.argsort(np.nan_to_num(reference), kind="stable")
     rows = np.arange(len(names), dtype=float)
-    true, estimated, lower, upper, share = (
-        values[name][order] for name in ("true", "estimated", "lower", "upper", "observed_share")
+    true, estimated, lower, upper, share, before = (
+        values[name][order] for name in ("true", "estimated", "lower", "upper", "observed_share", "before")
     )
     axes.hlines(rows, lower, upper, color=SERIES[0], lw=2.2, alpha=0.55)
     axes.plot([], [], color=SERIES[0], lw=2.2, alpha=0.55, label="interval")
-    axes.plot(share, rows, "d", color=MUTED, ms=6.5, label="observed share")
+    if np.isfinite(share).any():
+        axes.plot(share, rows, "d", color=MUTED, ms=6.5, label="observed share")
+    if np.isfinite(before).any():
+        axes.plot(before, rows, "o", ms=8, mec=MUTED, mfc=CARD, mew=1.6, label="estimated before")
     if np.isfinite(true).any():
         axes.plot(true, rows, "|", color=SERIES[1], ms=17, mew=3, label="true prior")
     _dots(axes, estimated, rows, reliable[order], size=9)
@@ -204,7 +207,7 @@ def _draw_rows(figure: Figure, values: Mapping[str, Floats], reliable: NDArray[n
     axes.set_yticks(rows, [names[j] for j in order], color=INK)
     axes.set_ylim(-0.7, len(names) - 0.3)
     # A rare label's interval may reach up to 1; an arrow then marks it, and the dots stay apart.
-    dots = np.concatenate([true, estimated, share])
+    dots = np.concatenate([true, estimated, share, before])
     _, edge = scale_priors(axes, "x", np.concatenate([dots, upper.clip(max=1.4 * np.nanmax(dots, initial=0))]))
     beyond = rows[upper > edge]
     axes.plot(np.full(len(beyond), edge), beyond, ">", color=SERIES[0], ms=6, clip_on=False)
@@ -235,7 +238,7 @@ def _draw_scatter(figure: Figure, values: Mapping[str, Floats], reliable: NDArra
 
 def _dots(axes: Axes, x: Floats, y: Floats, reliable: NDArray[np.bool_], size: float) -> None:
     """Filled dots for reliable estimates and hollow ones for the others."""
-    for mask, face, name in ((reliable, SERIES[0], "estimated"), (~reliable, CARD, "too few positives")):
+    for mask, face, name in ((reliable, SERIES[0], "estimated"), (~reliable, CARD, "wide interval")):
         shown = mask & np.isfinite(x + y)
         if shown.any():
             axes.plot(x[shown], y[shown], "o", ms=size, mec=SERIES[0], mfc=face, mew=1.6, label=name)
