@@ -13,9 +13,9 @@ other, each completely. The orders:
                  by much
 
 After 20, 50, 100, 200 and 500 answers all rows are judged again and the rest of the order is made anew. What is scored
-is the completed data set, all rows: the known entries, and of the others those that are more probably present than
-not; mAP is that of the probabilities. A cross-fit per draw serves all orders: the answers calibrate the probabilities,
-and the models that made them do not learn from the answers.
+is the completed data set, all rows: the known entries, and of the others those above the threshold that is expected to
+give the best micro-F1, from the probabilities alone; mAP is that of the probabilities. A cross-fit per draw serves all
+orders: the answers calibrate the probabilities, and the models that made them do not learn from the answers.
 
 STORE is a folder: a file per cross-fit, which is not made again, and none of it is to be published.
 """
@@ -74,9 +74,21 @@ class Review:
         )
         worth = Judgement.of(self.completion).worth
         if self.order == "truth":
-            wrong = (self.completion.probability > 0.5) != self.Y
+            wrong = self.decide() != self.Y
             worth = wrong.sum(1) + 1e-6 * worth
         self.queue.reorder(worth)
+
+    def decide(self) -> np.ndarray:
+        """What is known to be present, and of the unknown entries as many as are expected to give the best micro-F1."""
+        probability, present = self.completion.probability.astype(float), self.known == 1
+        unknown = np.isnan(self.known)
+        falling = np.sort(probability[unknown])[::-1]
+        if not len(falling):
+            return present
+        right = present.sum() + np.concatenate([[0.0], np.cumsum(falling)])
+        f1 = 2 * right / (present.sum() + np.arange(len(right)) + right[-1])
+        count = int(f1.argmax())
+        return present | (unknown & (probability >= falling[count - 1])) if count else present
 
     def answer(self, n: int) -> None:
         """Answer so many more items."""
@@ -100,7 +112,7 @@ class Review:
     def score(self) -> dict[str, float]:
         """Of the completed data set."""
         probability = self.completion.probability.astype(float)
-        decided = (probability > 0.5).astype(np.uint8)
+        decided = self.decide().astype(np.uint8)
         truth = self.Y.astype(np.uint8)
         return {
             "micro_f1": float(micro_f1(truth, decided)),
