@@ -13,9 +13,9 @@ other, each completely. The orders:
                  by much
 
 After 20, 50, 100, 200 and 500 answers all rows are judged again and the rest of the order is made anew. What is scored
-is the completed data set, all rows: the known entries, and of the others those that are more probably present than
-not; mAP is that of the probabilities. A cross-fit per draw serves all orders: the answers calibrate the probabilities,
-and the models that made them do not learn from the answers.
+is the completed data set, all rows: the known entries, and of the others those above the threshold that is expected to
+give the best micro-F1, from the probabilities alone; mAP is that of the probabilities. A cross-fit per draw serves all
+orders: the answers calibrate the probabilities, and the models that made them do not learn from the answers.
 
 STORE is a folder: a file per cross-fit, which is not made again, and none of it is to be published.
 """
@@ -74,9 +74,21 @@ class Review:
         )
         worth = Judgement.of(self.completion).worth
         if self.order == "truth":
-            wrong = (self.completion.probability > 0.5) != self.Y
+            wrong = self.decide() != self.Y
             worth = wrong.sum(1) + 1e-6 * worth
         self.queue.reorder(worth)
+
+    def decide(self) -> np.ndarray:
+        """What is known to be present, and of the unknown entries as many as are expected to give the best micro-F1."""
+        probability, present = self.completion.probability.astype(float), self.known == 1
+        unknown = np.isnan(self.known)
+        falling = np.sort(probability[unknown])[::-1]
+        if not len(falling):
+            return present
+        right = present.sum() + np.concatenate([[0.0], np.cumsum(falling)])
+        f1 = 2 * right / (present.sum() + np.arange(len(right)) + right[-1])
+        count = int(f1.argmax())
+        return present | (unknown & (probability >= falling[count - 1])) if count else present
 
     def answer(self, n: int) -> None:
         """Answer so many more items."""
@@ -100,7 +112,7 @@ class Review:
     def score(self) -> dict[str, float]:
         """Of the completed data set."""
         probability = self.completion.probability.astype(float)
-        decided = (probability > 0.5).astype(np.uint8)
+        decided = self.decide().astype(np.uint8)
         truth = self.Y.astype(np.uint8)
         return {
             "micro_f1": float(micro_f1(truth, decided)),
@@ -192,17 +204,22 @@ def draw_figure(lines: list[dict[str, Any]], path: Path) -> None:
         "truth": ("C2", "-"),
     }
     with plt.rc_context({"svg.hashsalt": "onepos", "font.size": 9}):
-        figure, axes = plt.subplots(1, len(names), figsize=(2.3 * len(names), 2.7), layout="constrained", squeeze=False)
-        for axis, name in zip(axes[0], names, strict=True):
+        n_rows = -(-len(names) // 3)
+        figure, axes = plt.subplots(n_rows, 3, figsize=(8.4, 2.6 * n_rows + 0.3), layout="constrained", squeeze=False)
+        for axis in axes.flat[len(names) :]:
+            axis.remove()
+        for axis, name in zip(axes.flat, names, strict=False):
             for order, (colour, style) in styles.items():
                 values = mean_of(lines, name, order, "micro_f1")
                 axis.plot(COUNTS, values, style, color=colour, label=ORDERS[order], markersize=4, linewidth=1.4)
             axis.set_xscale("symlog", linthresh=20)
-            axis.set_xticks(COUNTS, list(map(str, COUNTS)), fontsize=7)
+            axis.set_xticks(COUNTS, list(map(str, COUNTS)), fontsize=8)
+            axis.minorticks_off()
             axis.set_title(name, fontsize=9)
             axis.set_xlabel("reviewed items")
             axis.spines[["top", "right"]].set_visible(False)
-        axes[0][0].set_ylabel("micro-F1 of the data set")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("micro-F1 of the data set")
         handles, words = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, words, loc="outside lower center", ncols=len(words), frameon=False, fontsize=8)
         figure.savefig(path, dpi=120, metadata={"Software": None})
