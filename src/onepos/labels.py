@@ -42,8 +42,8 @@ class Labels:
         negative: Entries known to be absent, the same.
         classes: The labels, in column order.
         items: The ids of the rows of a long table; None of other forms.
-        at_random: Which rows chance alone picked for the review, (n,); only these show how frequent the labels are. None
-            where no fully reviewed row was picked otherwise, such as for being doubtful.
+        at_random: Which rows chance alone picked for the review, (n,); only these show how frequent the labels are.
+            None where no fully reviewed row was picked otherwise, such as for being doubtful.
 
     Example:
         >>> labels = Labels.read([[1.0, 0.0, np.nan], [np.nan, 1.0, np.nan]], 2)
@@ -174,7 +174,7 @@ class Labels:
 
     @property
     def is_complete(self) -> npt.NDArray[np.bool_]:
-        """Which rows are fully reviewed: rows of `is_reviewed` of which every label is known, (n,)."""
+        """Which rows are fully reviewed, (n,); these are the rows of `is_reviewed` of which every label is known."""
         n_known = np.diff(self.positive.indptr) + np.diff(self.negative.indptr)
         return np.asarray(self.is_reviewed & (n_known == len(self.classes)))
 

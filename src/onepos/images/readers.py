@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from onepos.datasets.dataset import LabelledRows, Rows
 from onepos.datasets.files import naming
