@@ -229,7 +229,8 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
             backbone_lr = usual if self.backbone_lr is None else float(self.backbone_lr)
             plan = replace(plan, frozen_epochs=int(self.frozen_epochs), backbone_lr=backbone_lr)
         known_negative = None if known_negative is None else known_negative[kept]
-        groups, at_random = (None if each is None else each[kept] for each in (groups, labels.at_random))
+        groups = None if groups is None else groups[kept]
+        at_random = None if labels.at_random is None else labels.at_random[kept]
         data = TrainingData(samples, held_out, self._offers, groups=groups, at_random=at_random)
         return make_task(data, observed[kept], method, plan, network=network, known_negative=known_negative)
 
