@@ -95,6 +95,8 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "min_reported_time": 5,
     "show_memory": False,
+    "write_computation_times": False,
+    "show_signature": False,
     "matplotlib_animations": False,
 }
 

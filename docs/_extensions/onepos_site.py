@@ -96,7 +96,11 @@ def note(app: Sphinx, page: nodes.document) -> None:
     facts["links"] = sorted(
         {node["refuri"] for node in page.findall(nodes.reference) if "://" in node.get("refuri", "")}
     )
-    texts = (" ".join(paragraph.astext().split()) for paragraph in page.findall(nodes.paragraph))
+    texts = (
+        " ".join(paragraph.astext().split())
+        for paragraph in page.findall(nodes.paragraph)
+        if isinstance(paragraph.parent, nodes.section)
+    )
     facts["first"] = next((text.split(". ")[0].rstrip(".:") + "." for text in texts if text), "")
 
 
