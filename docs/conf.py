@@ -93,7 +93,7 @@ sphinx_gallery_conf = {
     "reference_url": {"onepos": None},
     "abort_on_example_error": True,
     "remove_config_comments": True,
-    "min_reported_time": 5,
+    "min_reported_time": 3600,
     "show_memory": False,
     "write_computation_times": False,
     "show_signature": False,

@@ -17,6 +17,8 @@ from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = "docs/generated/commands.md"
+# The index of a letter with an accent would be set under it; an empty group between the two keeps it at the side.
+ACCENT = re.compile(r"(\\(?:hat|bar|tilde)\s*(?:\{[^{}]*\}|\\[A-Za-z]+|\w)\}?)_")
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
 def write_formula(translator: Any, node: nodes.Element) -> None:
     """A formula as MathML."""
     as_block = isinstance(node, nodes.math_block)
-    formula = tex2mathml(node.astext(), as_block=as_block)
+    formula = tex2mathml(ACCENT.sub(r"\1{}_", node.astext()), as_block=as_block)
     translator.body.append(f'<div class="formula">{formula}</div>' if as_block else formula)
     raise nodes.SkipNode
 
