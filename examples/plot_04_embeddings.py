@@ -70,5 +70,5 @@ for ax, column, title in zip(
     for k, (name, table) in enumerate(tables.items()):
         ax.barh(np.arange(len(LABELS)) + 0.38 * k, table[column], 0.36, label=name)
     ax.set(title=title, xlim=(0, 1.02), yticks=np.arange(len(LABELS)) + 0.19, yticklabels=LABELS)
-axes[0].legend(loc="lower left")
+axes[1].legend(loc="lower right")
 plt.show()

@@ -50,19 +50,9 @@ print(f"{'in truth':58} {test.Y.sum(1).mean():.2f} labels per row")
 # Each point is a rule: the higher, the more of the labels are right; the further right, the more of the true labels
 # are found.
 fig, ax = plt.subplots(figsize=(7, 3.8), layout="constrained")
-for name, precision, recall, n_labels in rows:
-    ax.plot(recall, precision, "o", ms=5 + 5 * n_labels)
-    ax.annotate(
-        f"{name}\n{n_labels:.1f} labels per row",
-        (recall, precision),
-        xytext=(10, -4),
-        textcoords="offset points",
-        fontsize=9,
-    )
-ax.set(
-    xlabel="recall: share of the true labels that are predicted",
-    ylabel="precision: share right",
-    xlim=(0, 1.15),
-    ylim=(0.5, 1.05),
-)
+for (name, precision, recall, n_labels), marker in zip(rows, "osD^v"):
+    ax.plot(recall, precision, marker, ms=9, label=f"{name}: {n_labels:.1f} labels per row")
+ax.set(xlabel="recall: share of the true labels that are predicted", ylabel="precision: share right")
+ax.set(xlim=(0, 1), ylim=(0.5, 1.02))
+ax.legend(loc="lower left")
 plt.show()
