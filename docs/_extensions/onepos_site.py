@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import click
 import typer.main
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
@@ -52,9 +51,9 @@ def write_commands(path: Path) -> None:
         path.write_text(page, encoding="utf-8")
 
 
-def helps(command: click.Command, name: str, parent: click.Context | None = None) -> list[tuple[str, str]]:
+def helps(command: Any, name: str, parent: Any = None) -> list[tuple[str, str]]:
     """Each command below this one with its help text."""
-    context = click.Context(
+    context = command.context_class(
         command,
         info_name=name.split()[-1],
         parent=parent,
