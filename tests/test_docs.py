@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,19 @@ def test_the_tree_of_the_architecture_is_the_tree():
     listed = set(re.findall(r"^[│├└─\s]+([\w./]+)(?=\s{2,})", text, re.MULTILINE))
     real = {p.name for p in source.iterdir() if p.name not in ("__pycache__", "py.typed")}
     assert {name.rstrip("/") for name in listed} >= real
+
+
+def test_the_page_of_the_commands_has_their_help(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    monkeypatch.setenv("COLUMNS", "120")
+    import_module("onepos_site").write_commands(tmp_path / "commands.md")
+    page = (tmp_path / "commands.md").read_text(encoding="utf-8")
+    for command in (["fit"], ["bench", "run"], ["data", "get"]):
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        assert capsys.readouterr().out.partition("\n")[2].strip() in page
+    assert set(re.findall(r"^### onepos (\w+)$", page, re.MULTILINE)) >= {"demo", "fit", "complete", "serve", "list"}
 
 
 def documented(docstring, section):

@@ -57,8 +57,7 @@ def helps(command: Any, name: str, parent: Any = None) -> list[tuple[str, str]]:
         command,
         info_name=name.split()[-1],
         parent=parent,
-        terminal_width=88,
-        max_content_width=88,
+        terminal_width=78,  # what a terminal of 80 columns or more gives
         **command.context_settings,
     )
     found = [(name, command.get_help(context))]
