@@ -13,11 +13,16 @@ import typer.main
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.errors import ExtensionError
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = "docs/generated/commands.md"
 # The index of a letter with an accent would be set under it; an empty group between the two keeps it at the side.
 ACCENT = re.compile(r"(\\(?:hat|bar|tilde)\s*(?:\{[^{}]*\}|\\[A-Za-z]+|\w)\}?)_")
+# What a browser fetches as soon as it opens a page.
+FETCHED = re.compile(
+    r'<(?:script|img|iframe|source)[^>]+src="(?:https?:)?//[^"]*"|<link[^>]+href="(?:https?:)?//[^"]*"'
+)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
@@ -85,9 +90,18 @@ def finish(app: Sphinx, failure: Exception | None) -> None:
         f'<a href="{start}">onepos</a>\n',
         encoding="utf-8",
     )
+    check_offline(out)
     (out / "llms.txt").write_text(llms(app), encoding="utf-8")
     links = sorted({link for facts in app.env.metadata.values() for link in facts.get("links", [])})
     (out / "external-links.txt").write_text("\n".join(links) + "\n", encoding="utf-8")
+
+
+def check_offline(out: Path) -> None:
+    """Refuse a page that would fetch a script, a style, a font or an image from elsewhere."""
+    for page in out.rglob("*.html"):
+        found = FETCHED.search(page.read_text(encoding="utf-8"))
+        if found:
+            raise ExtensionError(f"a page must fetch nothing from elsewhere; {page} has {found[0]}. Remove it.")
 
 
 def note(app: Sphinx, page: nodes.document) -> None:
