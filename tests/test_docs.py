@@ -1,15 +1,23 @@
 """The documents can not drift: every method has its page, every example runs, every link leads somewhere."""
 
 import doctest
+import inspect
 import re
+import shlex
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import onepos
+from onepos.cli import main
 from onepos.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+# Pages that are written, not made by the build of the site.
+PAGES = sorted(p for p in (ROOT / "docs").rglob("*.md") if not {"generated", "_build"} & set(p.parts))
 METHOD_PAGES = sorted((ROOT / "docs" / "methods").glob("*.md"))
 SECTIONS = ("**Idea.**", "**Formula.**", "**Parameters.**", "**Deviations.**", "**Reference", "**Example.**")
 
@@ -33,14 +41,38 @@ def test_every_page_has_a_method():
     assert {page_of(name) for name in METHODS} == set(METHOD_PAGES)
 
 
-def test_the_table_in_the_readme_is_the_table():
-    """Name, what it is told beyond single positives, the first line about it, its page."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_table_of_methods_is_the_table():
+    """Name, what the method needs beyond single positives, the first line about it, its page."""
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     for name in METHODS:
         method = METHODS[name]()
         privileged = ", ".join(sorted(method.privileged)) or "–"
         about = type(method).__doc__.split("\n")[0]
-        assert f"| [`{name}`]({page_of(name).relative_to(ROOT)}) | {privileged} | {about} |" in text
+        assert f"| [`{name}`]({page_of(name).relative_to(ROOT / 'docs')}) | {privileged} | {about} |" in text
+
+
+BASELINES = {  # row of the table in the README: column of the page of results
+    "`crisp-plus`, the default": "crisp-plus",
+    "`crisp`, the method of the CRISP paper": "crisp",
+    "`an`, unknown labels count as absent": "an",
+    "one-vs-rest logistic regression": "one-vs-rest",
+    "softmax regression": "softmax",
+    "extra trees": "extra-trees",
+    "random forest": "random-forest",
+    "a network": "full-network",
+}
+
+
+def test_the_numbers_in_the_readme_are_those_of_the_page():
+    page = (ROOT / "research" / "results" / "baselines.md").read_text(encoding="utf-8")
+    columns = [cell.strip() for cell in re.search(r"^\| data set (.*)", page, re.MULTILINE)[1].split("|")[1:]]
+    means = [
+        dict(zip(columns, (cell.strip() for cell in line.split("|")), strict=False))
+        for line in re.findall(r"^\| mean of 14 \|(.*)", page, re.MULTILINE)
+    ]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for row, column in BASELINES.items():
+        assert f"| {row} | {' | '.join(mean[column] for mean in means)} |" in text
 
 
 def python_blocks(path):
@@ -61,6 +93,45 @@ def test_examples_run(block, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out, "an example shows something"
 
 
+WALKS = [p for p in PAGES if p.name == "start.md" or p.parent.name in ("howto", "concepts")]
+NOT_RUN = {"pip", "head"}  # an installation, and a look at a file
+
+
+def steps(path):
+    """The blocks of a page in their order: Python, and the commands of consoles, which begin with $."""
+    page = path.read_text(encoding="utf-8")
+    for kind, text in re.findall(r"^```(python|console)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+        if kind == "python":
+            yield "python", text
+        else:
+            yield from (("console", line[2:]) for line in text.splitlines() if line.startswith("$ "))
+
+
+def call(command):
+    """One line of a console; fails where the command does."""
+    program, *arguments = shlex.split(command)
+    if program == "onepos":
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert not end.value.code, command
+    elif program == "python":
+        subprocess.run([sys.executable, ROOT / "examples" / arguments[0], *arguments[1:]], check=True)
+    else:
+        assert program in NOT_RUN, command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [p for p in WALKS if any(steps(p))], ids=lambda p: p.stem)
+def test_a_page_works_from_beginning_to_end(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for kind, text in steps(path):
+        if kind == "python":
+            exec(compile(text, str(path), "exec"), names)
+        else:
+            call(text)
+
+
 @pytest.mark.parametrize(
     "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda p: str(p.relative_to(ROOT))
 )
@@ -77,10 +148,39 @@ def test_sessions_in_the_pages_are_true(path):
     assert failed == 0
 
 
-def test_the_tree_in_the_readme_is_the_tree():
+def test_the_tree_of_the_architecture_is_the_tree():
     """One line per file and folder of the package, no more and no less."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     source = ROOT / "src" / "onepos"
     listed = set(re.findall(r"^[│├└─\s]+([\w./]+)(?=\s{2,})", text, re.MULTILINE))
     real = {p.name for p in source.iterdir() if p.name not in ("__pycache__", "py.typed")}
     assert {name.rstrip("/") for name in listed} >= real
+
+
+def test_the_page_of_the_commands_has_their_help(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
+    monkeypatch.syspath_prepend(str(ROOT / "docs" / "_extensions"))
+    monkeypatch.setenv("COLUMNS", "120")
+    import_module("onepos_site").write_commands(tmp_path / "commands.md")
+    page = (tmp_path / "commands.md").read_text(encoding="utf-8")
+    for command in (["fit"], ["bench", "run"], ["data", "get"]):
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        assert capsys.readouterr().out.partition("\n")[2].strip() in page
+    assert set(re.findall(r"^### onepos (\w+)$", page, re.MULTILINE)) >= {"demo", "fit", "complete", "serve", "list"}
+
+
+def documented(docstring, section):
+    """The names that a section of a Google docstring explains."""
+    found = re.search(rf"^{section}:\n(.*?)(?=^\S|\Z)", docstring, re.DOTALL | re.MULTILINE)
+    return set(re.findall(r"^    \*{0,2}(\w+)(?: \([^)]*\))?:", found[1], re.MULTILINE)) if found else set()
+
+
+@pytest.mark.parametrize("name", [n for n in onepos.__all__ if callable(getattr(onepos, n))])
+def test_every_public_name_explains_itself(name):
+    """Each parameter is explained, in Args or, of a class that only holds data, in Attributes; an example is there."""
+    thing = getattr(onepos, name)
+    docstrings = [inspect.getdoc(k) or "" for k in (inspect.getmro(thing) if inspect.isclass(thing) else [thing])]
+    explained = set().union(*(documented(text, section) for text in docstrings for section in ("Args", "Attributes")))
+    assert set(inspect.signature(thing).parameters) <= explained
+    assert ">>> " in docstrings[0], "an example, which --doctest-modules runs"

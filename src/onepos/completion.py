@@ -85,6 +85,17 @@ class Completion:
         warning: Why the precision is not promised, and what can be done; empty where it is.
         held_out: Probability that each label is the observed one of the row, by models that did not see it, (n, c).
         seed: Of the random rows of a review.
+
+    Example:
+        >>> import numpy as np
+        >>> from onepos import complete_labels
+        >>> known = [[1, np.nan], [np.nan, 1], [1, 0]]                # NaN: nobody looked
+        >>> held_out = [[0.6, 0.4], [0.3, 0.7], [0.9, 0.1]]           # as an earlier completion left it
+        >>> done = complete_labels(None, known, held_out=held_out, min_precision=0.5, random_state=0)
+        >>> done.to_long().columns.tolist()
+        ['item', 'label', 'value', 'probability', 'source']
+        >>> len(done.table), done.calibrated_on
+        (3, 1)
     """
 
     items: npt.NDArray[Any]
@@ -104,7 +115,7 @@ class Completion:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """The ids, and a column of lists: all labels of the row after completion, the most probable first."""
+        """The ids, and a column of lists with all labels of the row after completion, the most probable first."""
         import pandas as pd
 
         present = self.added | self.labels.observed.astype(bool)

@@ -42,6 +42,16 @@ def export_onnx(model: SinglePositiveClassifier, file: str | os.PathLike[str]) -
         model: A fitted SinglePositiveClassifier or SinglePositiveImageClassifier.
         file: The file to write; it is written completely or not at all.
 
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from onepos import SinglePositiveClassifier, export_onnx
+        >>> model = SinglePositiveClassifier("an", epochs=1).fit([[0.0], [1.0], [2.0]], ["cat", "dog", "cat"])
+        >>> file = Path(tempfile.mkdtemp()) / "model.onnx"
+        >>> export_onnx(model, file)
+        >>> file.exists()
+        True
+
     Raises:
         ImportError: A package is missing: pip install 'onepos[onnx]'.
         ValueError: The network is one that torch can not export, or the model was fitted to a raw table.

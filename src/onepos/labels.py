@@ -174,7 +174,7 @@ class Labels:
 
     @property
     def is_complete(self) -> npt.NDArray[np.bool_]:
-        """Which rows are fully reviewed: rows of `is_reviewed` of which every label is known, (n,)."""
+        """Which rows are fully reviewed, (n,); these are the rows of `is_reviewed` of which every label is known."""
         n_known = np.diff(self.positive.indptr) + np.diff(self.negative.indptr)
         return np.asarray(self.is_reviewed & (n_known == len(self.classes)))
 

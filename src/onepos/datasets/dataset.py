@@ -180,6 +180,15 @@ class Dataset(LabelledRows):
         groups: Equal numbers for rows that no split may separate, (n,).
         at_random: As in `Labels`.
 
+    Example:
+        >>> import numpy as np
+        >>> from onepos import Dataset
+        >>> photos = Dataset("photos", np.ones((3, 4)), np.array([[1, 0], [1, 1], [0, 1]]), ("cat", "dog"))
+        >>> photos
+        Dataset('photos', 3 × 4 features, 2 labels)
+        >>> photos.take([0, 2]).Y.tolist()
+        [[1, 0], [0, 1]]
+
     Raises:
         ValueError: When one of the statements above does not hold; the message names the place.
     """

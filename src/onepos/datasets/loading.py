@@ -38,6 +38,12 @@ def load_dataset(name: str, root: str | Path | None = None) -> Dataset:
             images are also read from their two files in `<root>/images`.
         root: Data folder, see `data_root`.
 
+    Example:
+        >>> from onepos import load_dataset
+        >>> scenes = load_dataset("digit-scenes")
+        >>> scenes.X.shape, scenes.label_names[:3]
+        ((6000, 256), ('zero', 'one', 'two'))
+
     Raises:
         FileNotFoundError: When the data set is known but was not fetched yet.
         ValueError: When the name is unknown or the file is damaged.

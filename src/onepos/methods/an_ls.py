@@ -29,6 +29,14 @@ class ANLS(Method):
     Args:
         smoothing: s, the probability given to what was not observed; 0 is AN.
 
+    Example:
+        >>> from onepos import ANLS, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(ANLS(smoothing=0.1), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """

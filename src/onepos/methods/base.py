@@ -167,6 +167,13 @@ class Batch:
         index: Positions of the rows in the training set, (B,).
         mixing: How the views were mixed, for a method with `mixes_rows`; labels are as observed.
         known_negative: The entries known to be absent, 0/1 in floating point, (B, c); None where none are known.
+
+    Example:
+        >>> import torch
+        >>> from onepos import Batch
+        >>> batch = Batch((torch.zeros(2, 4),), torch.eye(2), torch.arange(2))
+        >>> batch.unknown.tolist()
+        [[0.0, 1.0], [1.0, 0.0]]
     """
 
     views: tuple[Tensor, ...]
@@ -208,6 +215,14 @@ class TrainView:
         known_negative: The entries known to be absent, 0/1, (n, c); None where none are known.
         groups: Equal numbers for rows that must not be split, such as those of one recording, (n,); None without.
         at_random: Which rows, if they are fully reviewed, were picked by chance alone, (n,) of bool; None for all.
+
+    Example:
+        >>> import torch
+        >>> from onepos import TrainView
+        >>> rows = torch.zeros(3, 4)
+        >>> train = TrainView(torch.eye(3), 4, 10, lambda: rows, lambda: rows, lambda: rows)
+        >>> train.hidden.sum().item()
+        6
     """
 
     observed: Tensor
@@ -235,7 +250,7 @@ class TrainView:
 
     @property
     def is_complete(self) -> Tensor:
-        """Which rows are fully reviewed: negatives are known, and of the row every label is, (n,) of bool."""
+        """Which rows are fully reviewed, (n,) of bool; negatives are known, and of such a row every label is."""
         if self.known_negative is None:
             return torch.zeros(self.n_samples, dtype=torch.bool, device=self.observed.device)
         is_known = ~self.hidden.any(1)
@@ -243,7 +258,7 @@ class TrainView:
 
     @property
     def is_sample(self) -> Tensor:
-        """Which rows are fully reviewed and were picked by chance alone: these show how frequent the labels are."""
+        """Which rows are fully reviewed and were picked by chance alone; these show how frequent the labels are."""
         return self.is_complete if self.at_random is None else self.is_complete & self.at_random
 
     @property
@@ -299,6 +314,17 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         stops_early: Whether an early end of the training helps, so that `fit` should look for the best epoch.
         epoch: The running epoch, from 0; set by the loop.
         class_prior: Class priors (c,) of a method that has them, as a buffer; NaN where unknown.
+
+    Example:
+        >>> from torch.nn.functional import softplus
+        >>> from onepos import Method, SinglePositiveClassifier
+        >>> class Simple(Method):
+        ...     def loss(self, features, batch):
+        ...         logits = self(features[0])
+        ...         return (softplus(logits) - batch.observed * logits).mean()
+        >>> model = SinglePositiveClassifier(Simple(), epochs=1).fit([[0.0], [1.0], [2.0]], ["cat", "dog", "cat"])
+        >>> model.predict_proba([[1.5]]).shape
+        (1, 2)
     """
 
     views: int = 1

@@ -32,6 +32,16 @@ class BoostLU(LargeLoss):
         delta_rel: Δ in percent, see `LargeLoss`; the authors take 0.5, 0.2 and 0.1 for the three on all data sets.
         alpha: α, by which values above zero are multiplied; 1 leaves them as they are.
 
+    Example:
+        >>> import numpy as np
+        >>> from torch import nn
+        >>> from onepos import BoostLU, SinglePositiveImageClassifier
+        >>> pixels = np.random.default_rng(0).integers(0, 255, (12, 16, 16, 3), dtype=np.uint8)
+        >>> network = nn.Sequential(nn.Conv2d(3, 4, 4, 4), nn.ReLU())
+        >>> model = SinglePositiveImageClassifier(BoostLU(alpha=5.0), network=network, fine_tune=True, epochs=2)
+        >>> model.fit(pixels, ["cat", "dog", "owl"] * 4).predict_proba(pixels).shape
+        (12, 3)
+
     References:
         Kim et al., Bridging the Gap Between Model Explanations in Partially Annotated Multi-Label Classification,
         CVPR 2023.

@@ -54,7 +54,7 @@ class CRISP(Method):
 
     Deviation: the paper writes Eq. (8) over the whole data set. In a batch of B rows a positive of label j weighs
     n/(n_j·B), so that the first term is an unbiased estimate of the full one (`normalize="dataset"`), and in the second
-    term √((batch mean − π)² + π(1−π)/B) stands for |batch mean − π|, which for rare labels is mostly noise
+    term √((batch mean − π)² + π(1−π)/B) stands for `|batch mean − π|`, which for rare labels is mostly noise
     (`align="smooth"`): π(1−π)/B is the most that chance adds to the square. The labels' sum is a mean (`reduction`).
 
     Deviation: a label without a prior (nobody observed it) keeps the AN loss; Eq. (8) is undefined there.
@@ -86,6 +86,14 @@ class CRISP(Method):
             "running" is what the network gave for each row when its batch came, which costs nothing.
         delta: δ of Eq. (2), the probability with which the bound behind the estimate may fail.
         tau: τ of Eq. (2), weight of the confidence term.
+
+    Example:
+        >>> from onepos import CRISP, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(CRISP(prior="estimate", warmup=1), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
 
     References:
         Can Class-Priors Help Single-Positive Multi-Label Learning? (the CRISP paper), Algorithm 1.
@@ -137,7 +145,7 @@ class CRISP(Method):
 
     @property
     def privileged(self) -> frozenset[str]:  # type: ignore[override]
-        """What full labels or the user told: the priors, or the mean number of labels."""
+        """The class priors or the mean number of labels, if full labels or the user give them."""
         if self._source() == "given":
             return frozenset({"class priors"})
         return self.requires if self.cardinality is None else frozenset({"cardinality"})

@@ -28,6 +28,14 @@ class EM(Method):
         alpha: α, weight of the entropy of unobserved labels. The authors use 0.2 on VOC, 0.1 on COCO and NUS,
             0.01 on CUB.
 
+    Example:
+        >>> from onepos import EM, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(EM(alpha=0.1), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels, ECCV 2022.
     """

@@ -52,6 +52,14 @@ class EMAPL(Method):
         proportion: Share of the unannotated rows of a label that T − warmup rounds label in all.
         as_published: Do as the published code does, see above.
 
+    Example:
+        >>> from onepos import EMAPL, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(EMAPL(warmup=1), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Zhou et al., Acknowledging the Unknown for Multi-label Learning with Single Positive Labels, ECCV 2022.
     """

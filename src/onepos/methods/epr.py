@@ -29,6 +29,14 @@ class EPR(Method):
     Args:
         cardinality: k, the mean number of labels per row. It can not be derived from single positives: privileged.
 
+    Example:
+        >>> from onepos import EPR, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(EPR(cardinality=2.0), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """

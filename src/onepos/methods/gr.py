@@ -43,6 +43,14 @@ class GR(Method):
         q2: q₂, from cross-entropy (towards 0) to absolute error (1), for an entry taken as positive.
         q3: q₃, the same for an entry taken as negative.
 
+    Example:
+        >>> from onepos import GR, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(GR(), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Chen et al., Boosting Single Positive Multi-label Classification with Generalized Robust Loss, IJCAI 2024.
     """

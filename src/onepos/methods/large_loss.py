@@ -49,6 +49,14 @@ class LargeLoss(Method):
         strict: LL-Cp writes entries with u > R only.
         as_published: Do as the authors' repository does today, see above.
 
+    Example:
+        >>> from onepos import LargeLoss, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(LargeLoss("correct", delta_rel=1.0), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Kim et al., Large Loss Matters in Weakly Supervised Multi-Label Classification, CVPR 2022.
     """

@@ -43,9 +43,9 @@ class MIME(Method):
     so the highest-scored entries are ignored in every second epoch only and count as negatives in between. The image
     code, followed here, chooses among all unobserved entries each time. `as_published` alternates, but for `per_label`.
 
-    Deviation: in the first release (2023) E[1/|y|] is computed from the full labels of training and validation rows,
-    and pseudo-labels come from a pass in training mode, none at all where one batch holds all rows; here E[1/|y|] is a
-    parameter and the pass is in evaluation mode.
+    Deviation: in the first release (2023) `E[1/|y|]` is computed from the full labels of training and validation rows,
+    and pseudo-labels come from a pass in training mode, none at all where one batch holds all rows; here `E[1/|y|]` is
+    a parameter and the pass is in evaluation mode.
     Deviation: the authors train with Adamax, the head ten times faster than the network; here with Adam, and
     `backbone_lr=0.1` in the recipes.
     Deviation: the published trainer drops the last incomplete batch (`drop_last`), also of validation and test rows, so
@@ -60,12 +60,20 @@ class MIME(Method):
         samples: Draws of z whose mean is taken in training.
         warmup: The first pseudo-labels are made after this many epochs.
         rule: "threshold" (published code since 2024) or "prior" (2023): ignore the ⌊π̃_j·n⌋ unobserved entries of
-            label j with the highest scores, rebuilt after each epoch, where π̃_j = (n_j/n)/E[1/|y|].
-        inverse_cardinality: E[1/|y|], the mean over the rows of one divided by the number of their labels (a row
+            label j with the highest scores, rebuilt after each epoch, where π̃_j = (n_j/n)/`E[1/|y|]`.
+        inverse_cardinality: `E[1/|y|]`, the mean over the rows of one divided by the number of their labels (a row
             without labels counts as 0); for rule="prior". It can not be derived from single positives: privileged.
         per_label: A code per label from feature maps, the form for images, see above.
         as_published: Do as the published code does, see above; `rule` chooses which of its two rules. The
             pseudo-labels of `per_label` take z = μ all the same: the maps of all rows would have to be held for them.
+
+    Example:
+        >>> from onepos import MIME, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(MIME(), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
 
     References:
         Liu et al., Revisiting Pseudo-Label for Single-Positive Multi-Label Learning (MIME), ICML 2023.
@@ -107,7 +115,7 @@ class MIME(Method):
 
     @property
     def stacking(self) -> StackRules:  # type: ignore[override]
-        """Not with codes per label: a stack holds linear layers only."""
+        """Not with codes per label, since a stack holds linear layers only."""
         return StackRules(possible=not self.per_label, entry="head.encoder")
 
     @property

@@ -68,6 +68,16 @@ class PLC(Method):
         warmup: Epochs of stage 1; None is half of the training, as the authors give both stages the same number. With
             as many as the training has, stage 2 never comes.
 
+    Example:
+        >>> import numpy as np
+        >>> from torch import nn
+        >>> from onepos import PLC, SinglePositiveImageClassifier
+        >>> pixels = np.random.default_rng(0).integers(0, 255, (12, 16, 16, 3), dtype=np.uint8)
+        >>> network = nn.Sequential(nn.Conv2d(3, 4, 4, 4), nn.ReLU())
+        >>> model = SinglePositiveImageClassifier(PLC(queue=12), network=network, fine_tune=True, epochs=2)
+        >>> model.fit(pixels, ["cat", "dog", "owl"] * 4).predict_proba(pixels).shape
+        (12, 3)
+
     References:
         Xie et al., Label-Aware Global Consistency for Multi-Label Learning with Single Positive Labels, NeurIPS 2022.
     """

@@ -35,6 +35,14 @@ class ROLE(Method):
         cross: "all" holds the network to the estimated labels everywhere, as published; "unobserved" only
             where no positive was observed, as the CRISP group's tabular code has it.
 
+    Example:
+        >>> from onepos import ROLE, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(ROLE(cardinality=2.0), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """

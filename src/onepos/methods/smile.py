@@ -65,6 +65,14 @@ class SMILE(Method):
         as_published: Follow the published code where it differs, see above. Its fan-in varies from row to row, so
             the shapes in a batch depend on the data, and torch.func can not stack it.
 
+    Example:
+        >>> from onepos import SMILE, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(SMILE(), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Xu et al., One Positive Label is Sufficient: Single-Positive Multi-Label Learning with Label Enhancement,
         NeurIPS 2022.

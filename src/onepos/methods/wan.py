@@ -27,6 +27,14 @@ class WAN(Method):
     Args:
         weight: w, the weight of an unobserved label. None is the published 1/(c − 1); 1 is AN.
 
+    Example:
+        >>> from onepos import WAN, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(WAN(weight=0.2), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
+
     References:
         Cole et al., Multi-Label Learning from Single Positive Labels, CVPR 2021.
     """

@@ -29,6 +29,15 @@ class PriorEstimate:
         cardinality: Mean number of labels per row: Σ_j π̂_j; "bracket" adds a part for labels nobody observed.
         cardinality_interval: Its interval; NaN of "bbe", which treats every label alone.
         warning: What is wrong with the estimate as a whole and what can be done; empty where nothing is.
+
+    Example:
+        >>> import numpy as np
+        >>> from onepos import estimate_priors
+        >>> scores = np.linspace(1, 0, 200)[:, None]
+        >>> observed = (scores > 0.7).astype(int)
+        >>> found = estimate_priors(scores, observed)
+        >>> bool(found.lower[0] <= found.prior[0] <= found.upper[0]), int(found.n_positive[0])
+        (True, 60)
     """
 
     prior: FloatArray

@@ -67,12 +67,20 @@ class CRISPPlus(Method):
     equal parts. At known negatives s̃ is 0, and the rest of the row is scaled up to a sum of 1. A fully reviewed row, of
     which every label is known, has no part of s̃: its target is its labels in equal parts, or 0 if it has none, since a
     softmax has no way to say "none". Two or more such rows that were picked at random also count for the priors
-    (`labelled` of `estimate_priors`), and by them for the thresholds. From 20 on α takes E[1/|y|] from them.
+    (`labelled` of `estimate_priors`), and by them for the thresholds. From 20 on α takes `E[1/|y|]` from them.
 
     Args:
         alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone. "auto" is the formula.
         cardinality: Mean number of labels per row, where it is known; otherwise estimated.
         mix: Whether rows of numbers are mixed in pairs.
+
+    Example:
+        >>> from onepos import CRISPPlus, SinglePositiveClassifier, draw_single_positive, load_dataset
+        >>> scenes = load_dataset("digit-scenes").take(range(48))
+        >>> observed = draw_single_positive(scenes.Y, random_state=3)
+        >>> model = SinglePositiveClassifier(CRISPPlus(cardinality=2.0), epochs=2, random_state=0)
+        >>> model.fit(scenes.X, observed).predict_proba(scenes.X).shape
+        (48, 10)
     """
 
     stacking = StackRules(possible=False)  # rows are mixed at random, a new mixture in every step
