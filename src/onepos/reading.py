@@ -1,4 +1,4 @@
-"""Reading a file that may be damaged, hostile or of another kind: within bounds, every fault one sentence that names it.
+"""Reading a file that may be damaged, hostile or of another kind: within bounds, and every fault one sentence.
 
 Libraries raise errors of every type for a damaged file (ArrowInvalid, BadZipFile, zlib.error, struct.error, KeyError,
 RecursionError, MemoryError ...). Whoever reads a file does so inside `naming`, which turns all of them into one
@@ -43,7 +43,7 @@ _OF_THE_SYSTEM = {
 
 def shorten(text: str) -> str:
     """A message on one line, without the middle where it is very long."""
-    line = " ".join(text.split()) if len(text) <= 1 << 16 or "\n" in text[: 1 << 16] else text
+    line = " ".join(text.split())
     return line if len(line) <= _HEAD + _TAIL else f"{line[:_HEAD]} … {line[-_TAIL:]}"
 
 
@@ -139,8 +139,8 @@ def check_size(path: str | os.PathLike[str], n_bytes: int) -> None:
 def too_large(path: str | os.PathLike[str], found: str, most: int) -> ValueError:
     """The error about a file that unfolds to too much."""
     return ValueError(
-        f"{Path(path).name} must unfold to at most {most / 2**20:,.0f} MiB in memory, as files of its size do; it unfolds "
-        f"to {found}. If you trust it, set {LIMIT_VARIABLE} to the bytes it may take."
+        f"{Path(path).name} must unfold to at most {most / 2**20:,.0f} MiB in memory, as files of its size do; it "
+        f"unfolds to {found}. If you trust it, set {LIMIT_VARIABLE} to the bytes it may take."
     )
 
 
@@ -149,7 +149,7 @@ class _Unzipped(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         self._path, self._most, self._seen = path, most_bytes(path), 0
-        self._file = gzip.open(path, "rb")
+        self._file = gzip.GzipFile(path)
 
     def readable(self) -> bool:
         return True

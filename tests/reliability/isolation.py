@@ -23,7 +23,15 @@ MEMORY = 2 << 30
 """Bytes beyond those of an idle process that a case may take."""
 
 _HARD = 4 << 30  # where the system ends it, so that the machine lives on
-_SENTENCE_TYPES = (ValueError, FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, OSError, ImportError)
+_SENTENCE_TYPES = (
+    ValueError,
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    OSError,
+    ImportError,
+)
 _LONGEST = 2000
 
 

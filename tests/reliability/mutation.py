@@ -17,7 +17,27 @@ VALUES = (
     "x" * 100_000, [], {}, [[]], [None], ["x"], {"x": 1}, [1, 2, 3], "\x00", "../x", "<script>", float("nan"),
     float("inf"), [[[[[[1]]]]]],
 )  # fmt: skip
-NUMBERS = (0, 1, 2, 3, 7, 8, 15, 16, 127, 128, 255, 256, 32767, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**64 - 1)
+NUMBERS = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    15,
+    16,
+    127,
+    128,
+    255,
+    256,
+    32767,
+    65535,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63 - 1,
+    2**64 - 1,
+)
 
 
 def mutate(rng, name, content):
@@ -68,7 +88,11 @@ def mutate_bytes(rng, content):
             return bytes(rng.randrange(256) for _ in range(rng.randrange(40)))
         place = rng.randrange(len(data))
         if rng.random() < 0.3:  # headers and footers decide most
-            place = min(len(data) - 1, rng.randrange(64)) if rng.random() < 0.5 else max(0, len(data) - 1 - rng.randrange(256))
+            place = (
+                min(len(data) - 1, rng.randrange(64))
+                if rng.random() < 0.5
+                else max(0, len(data) - 1 - rng.randrange(256))
+            )
         _CHANGES[rng.randrange(len(_CHANGES))](rng, data, place)
     return bytes(data[: 4 * len(content) + 400_000])
 
@@ -163,7 +187,7 @@ def mutate_json(rng, content):
 
 
 def _places(tree):
-    for key, value in (tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()):
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
         yield tree, key
         yield from _places(value)
 
@@ -199,8 +223,37 @@ def mutate_zip(rng, content):
     return out.getvalue()
 
 
-_TYPES = ("<f8", "<f4", "<i8", "|u1", "|b1", "<U3", "|O", "<c16", "<M8[s]", "|V8", ">f8", "<i2", "|S4", "<f2", "[('a','<f8')]")
-_SHAPES = ("(0,)", "()", "(1,)", "(3, 0)", "(9, 3)", "(3, 9)", "(27,)", "(-1, 3)", "(10**9,)", "(99999999999, 9)", "(1, 1, 1)", "(2**62,2**62)")
+_TYPES = (
+    "<f8",
+    "<f4",
+    "<i8",
+    "|u1",
+    "|b1",
+    "<U3",
+    "|O",
+    "<c16",
+    "<M8[s]",
+    "|V8",
+    ">f8",
+    "<i2",
+    "|S4",
+    "<f2",
+    "[('a','<f8')]",
+)
+_SHAPES = (
+    "(0,)",
+    "()",
+    "(1,)",
+    "(3, 0)",
+    "(9, 3)",
+    "(3, 9)",
+    "(27,)",
+    "(-1, 3)",
+    "(10**9,)",
+    "(99999999999, 9)",
+    "(1, 1, 1)",
+    "(2**62,2**62)",
+)
 
 
 def mutate_npy(rng, content):

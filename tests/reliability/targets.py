@@ -208,7 +208,15 @@ def _picture(size=(12, 9), mode="RGB"):
 
 
 def _write_images(folder):
-    for suffix, mode in (("jpg", "RGB"), ("png", "RGBA"), ("gif", "P"), ("bmp", "RGB"), ("webp", "RGB"), ("tif", "L"), ("ppm", "RGB")):
+    for suffix, mode in (
+        ("jpg", "RGB"),
+        ("png", "RGBA"),
+        ("gif", "P"),
+        ("bmp", "RGB"),
+        ("webp", "RGB"),
+        ("tif", "L"),
+        ("ppm", "RGB"),
+    ):
         _picture(mode=mode).save(folder / f"image.{suffix}")
 
 
@@ -366,9 +374,17 @@ _add("image cache", _write_cache, _cached, is_input=lambda path: path.parent.nam
 
 
 def _write_long(folder):
-    pd.DataFrame({"id": [f"i{k}" for k in range(N)], "a": X[:, 0], "b": X[:, 1]}).to_csv(folder / "rows.csv", index=False)
+    pd.DataFrame({"id": [f"i{k}" for k in range(N)], "a": X[:, 0], "b": X[:, 1]}).to_csv(
+        folder / "rows.csv", index=False
+    )
     lines = [
-        {"item": f"i{k}", "label": ("cat", "dog")[j], "value": int(Y[k, j]), "time": f"2026-01-01T00:{k:02}:00", "reason": "random"}
+        {
+            "item": f"i{k}",
+            "label": ("cat", "dog")[j],
+            "value": int(Y[k, j]),
+            "time": f"2026-01-01T00:{k:02}:00",
+            "reason": "random",
+        }
         for k in range(N)
         for j in (0, 1)
     ]
@@ -481,7 +497,9 @@ def _write_weights(kind):
         from safetensors.torch import save_file
 
         state = _network().state_dict()
-        save_file(state, folder / "weights.safetensors") if kind == "safetensors" else torch.save(state, folder / "weights.pth")
+        save_file(state, folder / "weights.safetensors") if kind == "safetensors" else torch.save(
+            state, folder / "weights.pth"
+        )
 
     return write
 
@@ -568,7 +586,14 @@ def _make_result(study):
     trial = make_trial(load_dataset("digit-scenes").take(np.arange(200)), run, "cpu")
     task = task_of(run, trial, "cpu")
     (trained,) = train_many([task], stack_size=1)
-    timing = {"seconds_per_epoch": 0.1, "closing_seconds": 0.0, "seconds": 0.1, "stack": 1, "device": "CPU", "memory_bytes": 1}
+    timing = {
+        "seconds_per_epoch": 0.1,
+        "closing_seconds": 0.0,
+        "seconds": 0.1,
+        "stack": 1,
+        "device": "CPU",
+        "memory_bytes": 1,
+    }
     return make_result(run, trial, task, trained, trace=False) | {"timing": timing}
 
 

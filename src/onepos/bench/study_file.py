@@ -454,8 +454,8 @@ def _check_count(file: _Table, study: Study) -> None:
         n_runs = study.n_points(method, budget.configurations) * budget.trials
         if n_runs > MOST_RUNS:
             raise ValueError(
-                f"{file.file}: a method must have at most {MOST_RUNS:,} runs on a data set; {method} has {n_runs:.3g} on "
-                f"{dataset}. Lower trials or configurations."
+                f"{file.file}: a method must have at most {MOST_RUNS:,} runs on a data set; {method} has {n_runs:,} "
+                f"on {dataset}. Lower trials or configurations."
             )
 
 

@@ -55,11 +55,11 @@ def _read_archive(path: Path) -> Embeddings:
                 f"{path.name} must hold the vectors as X, and ids if there are any; it holds "
                 f"{', '.join(archive.files) or 'nothing'}. Write it with numpy.savez(file, X=vectors, ids=ids)."
             )
-        ids = archive["ids"] if "ids" in archive else None
+        ids = archive["ids"] if "ids" in archive.files else None
         X = _check(archive["X"], path.name)
         if ids is not None and ids.shape != (len(X),):
             raise ValueError(
-                f"{path.name} must hold an id per row of X; it holds {ids.size} ids and {len(X)} rows. Write both again."
+                f"{path.name} must hold an id per row of X; it holds {ids.size} ids and {len(X)} rows. Write both."
             )
         return Embeddings(X, None if ids is None else [str(each) for each in ids.tolist()])
 

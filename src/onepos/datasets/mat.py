@@ -55,8 +55,8 @@ def read_mat(
         raise ValueError(f"orientation must be auto, rows or columns; it is '{orientation}'. Choose one.")
     path = check_file(Path(path))
     with naming(path):
-        given = {labels, features} - {None}
-        arrays = (_load_hdf5 if _is_hdf5(path) else load_mat5)(path, _KNOWN | given)
+        wanted = _KNOWN | {name for name in (labels, features) if name is not None}
+        arrays = (_load_hdf5 if _is_hdf5(path) else load_mat5)(path, wanted)
         layout = _choose_layout(path, arrays, features, labels)
         for matrix in arrays.values():
             check_indices(matrix)
