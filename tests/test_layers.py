@@ -143,4 +143,4 @@ def test_every_public_name_exists():
 def test_the_library_stays_small():
     """Without the bench, the reports and the review server: what a user of a model has to trust."""
     library = [path for path in FILES if path.relative_to(ROOT).parts[0] not in ("bench", "report", "server")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 20_000
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 21_000

@@ -9,7 +9,6 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -108,7 +107,7 @@ def _explaining(path: Path, temporary: Path) -> Iterator[None]:
 
 def _create(temporary: Path, mode: int) -> BinaryIO:
     """A new file that this process holds a lock on, by which others see that its writer lives."""
-    handle = open(temporary, "xb", opener=partial(os.open, mode=mode))  # noqa: SIM115  # closed by the caller
+    handle = open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115  # closed by the caller
     _lock(handle.fileno())
     return handle
 

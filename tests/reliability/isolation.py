@@ -84,7 +84,8 @@ def damage(target, seed, case, source, folder):
 
 def run_case(target, seed, case, source, folder):
     """In this process."""
-    damage(target, seed, case, source, folder)
+    if case >= 0:
+        damage(target, seed, case, source, folder)
     names = {path.name for path in folder.rglob("*")} | {folder.name}
     return outcome_of(lambda: target.read(folder), names)
 
@@ -186,8 +187,10 @@ def fuzz(target, seed, *, seconds=None, cases=None, first=0):
         source.mkdir()
         target.make(source)
         shutil.copytree(source, folder)
-        target.read(folder)  # undamaged it must be read
         child = Child(target, seed, source, folder)
+        kind, text, _, _ = child.run(-1)  # undamaged it must be read
+        if kind != "result" and not (kind == "sentence" and target.may_refuse):
+            raise RuntimeError(f"{target.name}: whole files must be read; {kind}: {text}")
         began, case = time.monotonic(), first
         while (cases is None or case < first + cases) and (seconds is None or time.monotonic() - began < seconds):
             kind, text, memory, spent = child.run(case)

@@ -98,4 +98,4 @@ def run_numbers(name, method, seed):
     return "result", "; ".join(odd[:1])
 
 
-METHODS = ("an", "wan", "em", "gr", "ll-r", "crisp", "crisp-plus", "smile", "mime", "plc")
+METHODS = ("an", "wan", "em", "gr", "ll-r", "crisp", "crisp-plus", "smile", "mime")

@@ -223,7 +223,8 @@ class Store:
             return "running"
         if not beat:
             return "waiting"
-        return "stale" if now - beat > self.stale_after else "running"
+        # A beat from the future is of a clock that was wrong; a process that lives beats again by the one of now.
+        return "stale" if abs(now - beat) > self.stale_after else "running"
 
     def _latest_claims(self) -> dict[str, Path]:
         return {path.stem: path for path in sorted((self.folder / "claims").glob("*.*"), key=_number)}

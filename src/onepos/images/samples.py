@@ -452,7 +452,7 @@ def _raise_first(skipped: Mapping[int, str]) -> None:
 
 Pixels = npt.NDArray[np.uint8]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "MPO")
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 """Those that Pillow decodes by itself: for others, such as EPS, it starts a program that the file is a program for."""
 
 

@@ -17,6 +17,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from onepos.reading import check_file, naming
+
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
 
@@ -123,6 +125,8 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         complaint = f"{self.path} must be a file of answers written by `onepos serve`"
+        if self.path.exists():
+            check_file(self.path)
         try:
             connection = self._connect()
             connection.execute("PRAGMA journal_mode = WAL")
@@ -133,12 +137,13 @@ class Store:
             connection.execute("INSERT OR IGNORE INTO facts VALUES ('format', ?)", (str(FORMAT),))
             found = read_fact(connection, "format")
             last = connection.execute("SELECT max(time) FROM actions").fetchone()[0]
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{complaint} in a folder that can be written to ({error}). Name another file.") from error
         if found != str(FORMAT):
             raise ValueError(f"{complaint} in format {FORMAT}; it is of format {found}. Use that version of onepos.")
         if last is not None:
-            self._last = datetime.fromisoformat(last)
+            with naming(self.path):
+                self._last = datetime.fromisoformat(last).astimezone(UTC)
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -163,6 +168,11 @@ class Store:
         try:
             connection.execute("PRAGMA query_only = ON")
             yield connection
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise StoreError(
+                f"{self.path} must be a whole file of answers; it can not be read ({error}). Take a copy of it, and name "
+                "another file."
+            ) from error
         finally:
             connection.close()
 
