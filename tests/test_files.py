@@ -82,7 +82,7 @@ def test_a_link_is_written_through(tmp_path):
 
 def test_a_pipe_is_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
-    with pytest.raises(ValueError, match="pipe.csv must be a plain file, or not exist yet; it is a pipe"):
+    with pytest.raises(ValueError, match=r"pipe.csv must be a plain file, or not exist yet; it is a pipe"):
         write_atomically(tmp_path / "pipe.csv", "new")
 
 

@@ -64,7 +64,7 @@ def main(arguments=None):
     faults = [fault for results in parts.values() for result in results for fault in result["faults"]]
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(render(parts, options.seed, seconds), encoding="utf-8")
+        options.out.write_text(render(parts, options.seed, seconds, options.minutes), encoding="utf-8")
         print(f"page: {options.out}")
     print(f"{len(faults)} faults found in {seconds / 60:.1f} minutes, seed {options.seed}")
     return 1 if faults else 0

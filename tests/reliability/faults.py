@@ -51,8 +51,7 @@ class _Raw(io.RawIOBase):
             number = errno.ENOSPC if self._kind == "no room" else errno.EIO
             raise OSError(number, os.strerror(number))
         self._left -= size
-        written = self._handle.raw.write(bytes(data[:size])) if hasattr(self._handle, "raw") else size
-        return written
+        return self._handle.raw.write(bytes(data[:size]))
 
     def close(self):
         if not self.closed:
@@ -60,43 +59,53 @@ class _Raw(io.RawIOBase):
         super().close()
 
 
+class _Fault:
+    """When the fault is due, and what it is."""
+
+    def __init__(self, kind, at, after):
+        self.kind, self.at, self.after, self.count = kind, at, after, 0
+
+    def is_due(self, *kinds):
+        if self.kind not in kinds:
+            return False
+        self.count += 1
+        return self.count == self.at + 1
+
+    def refuse(self, number, *where):
+        if self.kind == "interrupt":
+            raise KeyboardInterrupt
+        raise OSError(number, os.strerror(number), *where)
+
+
 @contextmanager
 def failing(kind, at, after):
     """The layer `onepos.files` on such a disk; the fault comes with the `at`th file, counted from 0."""
-    count = [0]
-    create, fsync, replace = files._create, os.fsync, Path.replace
-
-    def due():
-        count[0] += 1
-        return count[0] == at + 1
+    fault = _Fault(kind, at, after)
+    create, sync, replace = files._create, os.fsync, Path.replace
 
     def faulty_create(temporary, mode):
-        if kind == "open refused" and due():
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(temporary))
+        if fault.is_due("open refused"):
+            fault.refuse(errno.EROFS, str(temporary))
         handle = create(temporary, mode)
-        if kind in ("short write", "no room", "write error") and due():
+        if fault.is_due("short write", "no room", "write error"):
             return io.BufferedWriter(_Raw(handle, kind, after))
         return handle
 
     def faulty_sync(descriptor):
-        if due():
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        fsync(descriptor)
+        if fault.is_due("sync refused"):
+            fault.refuse(errno.EIO)
+        sync(descriptor)
 
     def faulty_replace(self, target):
-        if due():
-            if kind == "interrupt":
-                raise KeyboardInterrupt
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        if fault.is_due("interrupt", "rename refused"):
+            fault.refuse(errno.EACCES, str(self))
         return replace(self, target)
 
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(files, "_create", faulty_create))
-        if kind == "sync refused":
-            stack.enter_context(mock.patch.object(os, "fsync", faulty_sync))
-        if kind in ("rename refused", "interrupt"):
-            stack.enter_context(mock.patch.object(Path, "replace", faulty_replace))
-        yield count
+        stack.enter_context(mock.patch.object(os, "fsync", faulty_sync))
+        stack.enter_context(mock.patch.object(Path, "replace", faulty_replace))
+        yield fault
 
 
 # What is written: each takes a folder and a number that tells one content from another.
@@ -236,36 +245,44 @@ def run_faults(name, seed, *, faults=None, seconds=None):
 
 def _one_fault(folder, write, read, contents, kind, rng, counts):
     """What is wrong after one fault; empty where nothing is."""
-    before = {path.name for path in folder.rglob("*")}
+    names = {path.name for path in folder.rglob("*")} | {folder.name}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with failing(kind, rng.randrange(2), rng.choice((0, 10, 1000))) as count:
-            error = None
-            try:
-                write(folder, 1)
-            except (Exception, KeyboardInterrupt) as raised:
-                error = raised
-    if count[0]:
-        counts["faults"] += 1
+        with failing(kind, rng.randrange(2), rng.choice((0, 10, 1000))) as fault:
+            error = _attempt(write, folder)
+    counts["faults"] += bool(fault.count)
     counts["sentences" if error else "written all the same"] += 1
     if isinstance(error, Exception):
-        verdict, text = judge_error(error, {path.name for path in folder.rglob("*")} | before | {folder.name})
+        verdict, text = judge_error(error, names)
         if verdict == "foreign":
             return text
-    left = [path.name for path in folder.rglob("*.part")]
-    if left:
+    if left := [path.name for path in folder.rglob("*.part")]:
         counts["left behind"] += 1
         return f"{left[0]} is left behind"
+    return _compare(folder, write, read, contents if error else contents[1:], contents[1], counts)
+
+
+def _attempt(write, folder):
+    """The error of a write, if there is one."""
+    try:
+        write(folder, 1)
+    except (Exception, KeyboardInterrupt) as error:
+        return error
+    return None
+
+
+def _compare(folder, write, read, allowed, new, counts):
+    """What is there now, and once the disk is well again and the write was made anew."""
     try:
         there = json.dumps(read(folder))
     except Exception as lost:
         counts["lost"] += 1
         return f"nothing can be read: {type(lost).__name__}: {lost}"
-    if there not in (contents if error else contents[1:]):
+    if there not in allowed:
         counts["different"] += 1
         return "what is there is neither the old content nor the new"
-    write(folder, 1)  # the disk is well again
-    if json.dumps(read(folder)) != contents[1]:
+    write(folder, 1)
+    if json.dumps(read(folder)) != new:
         counts["different"] += 1
         return "after the fault, another content was written"
     return ""
@@ -275,7 +292,7 @@ def _one_fault(folder, write, read, contents, kind, rng, counts):
 
 
 def run_writers(name, seed, *, rounds=3, writers=4):
-    """Forked processes write to one place at once; they believe to have the same number. One content is there, whole."""
+    """Forked processes write to one place at once, all with the same number. One content is there, whole."""
     write, read = WRITERS[name]
     counts, found = {"writes": 0, "lost": 0, "different": 0}, []
     start = time.monotonic()
@@ -307,7 +324,7 @@ def _fork(write, folder, number, seed):
     status = 1
     try:
         random.seed(seed)
-        with mock.patch.object(os, "getpid", lambda: 1):
+        with mock.patch.object(os, "getpid", return_value=1):
             for _ in range(5):
                 write(folder, number)
         status = 0
@@ -316,7 +333,7 @@ def _fork(write, folder, number, seed):
 
 
 def run_clocks(seed):
-    """Claims from a clock that ran ahead, or far behind, are free to take after the usual time; nobody waits for ever."""
+    """Claims from a clock that ran far ahead or behind are free to take after the usual time; nobody waits for ever."""
     rng, found = random.Random(seed), []
     counts = {"claims": 0, "lost": 0}
     with tempfile.TemporaryDirectory(prefix="onepos-reliability-") as place:

@@ -12,6 +12,7 @@ import tempfile
 import time
 import traceback
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from mutation import mutate
@@ -100,10 +101,8 @@ def _peak():
 
 
 def _reset():
-    try:
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        pass
 
 
 class Child:

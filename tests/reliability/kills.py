@@ -206,7 +206,7 @@ def _clean(outcome):
 
 
 def run_kills(name, seed, *, kills=None, seconds=None):
-    """Kill a work again and again until it is done, then compare; as often as the time or the number of kills allows."""
+    """Kill a work again and again until it is done, then compare; for so many seconds, or until so many kills."""
     work, rng = WORKS[name], random.Random(f"{seed}/{name}")
     counts = {"kills": 0, "rounds": 0, "lost": 0, "different": 0}
     faults: list[dict[str, Any]] = []

@@ -8,49 +8,54 @@ from onepos.report.tables import markdown_table
 
 _LEAD = """# What damage, kills and failing disks do
 
-For those who want to know what happens to their work when something goes wrong. The harness damages valid files and reads
-them, kills work at random moments and takes it up again, lets the disk fail while something is written, and fits to numbers
-at the edge of what a computer can hold. Two outcomes are allowed: a result, or one sentence that names the file.
+For those who want to know what happens to their work when something goes wrong. The harness damages valid files and
+reads them, kills work at random moments and takes it up again, lets the disk fail while something is written, and fits
+to numbers at the edge of what a computer can hold. Two outcomes are allowed: a result, or one sentence that names the
+file.
 
-This page is written by `./test --reliability --minutes {minutes:g} --seed {seed} --out research/results/reliability.md`; the run took
-{seconds:.0f} seconds in one process on a machine with {cores} cores ({python}, onepos {version}). Another seed makes other inputs. The
-nightly run takes eighteen minutes.
+This page is written by
+
+    ./test --reliability --minutes {minutes:g} --seed {seed} --out research/results/reliability.md
+
+This run took {seconds:.0f} seconds in one process on a machine with {cores} cores, which other work shared ({python},
+onepos {version}). Another seed makes other inputs. Without `--minutes` it takes about eighteen minutes.
 """
 
 _ABOUT = {
     "inputs": (
         "Damaged inputs",
-        "Valid files of each kind, one or two of them damaged: bits, cuts, words, entries, members of archives, headers. "
-        "Each is read in a process with caps on memory and time. *Foreign* is an error that is not one of our sentences, or "
-        "does not name the file; *hang* is more than ten seconds; *memory* is more than 2 GiB.",
+        """Valid files of each kind, one or two of them damaged: bits, cuts, words, entries, members of archives,
+headers. Each is read in a process with caps on memory and time. *Foreign* is an error that is not one of our
+sentences, or does not name the file; *hang* is more than ten seconds; the last but two columns count processes that
+died, and inputs that took more than 2 GiB.""",
     ),
     "kills": (
         "Killed work",
-        "`kill -9` at random moments, again and again, until the work is done. *Lost*: a model that was saved, an answer "
-        "that was acknowledged or the work itself can not be read or taken up. *Different*: the end differs from that of "
-        "work that was never killed (times of day and durations left out).",
+        """`kill -9` at random moments, again and again, until the work is done. *Lost*: a model that was saved, an
+answer that was acknowledged, or the work itself can not be read or taken up. *Different*: the end differs from that of
+work that was never killed, times of day and durations left out.""",
     ),
     "faults": (
         "Failing disks, and writers at the same time",
-        "The layer that writes files meets short writes, full disks, errors of input and output, refused renames and syncs, "
-        "and interrupts, while a new content is written over an old one. Writers at the same time believe to have the same "
-        "process number.",
+        """The layer that writes files meets short writes, full disks, errors of input and output, refused renames and
+syncs, and interrupts, while a new content is written over an old one. Writers at the same time all have the same
+process number.""",
     ),
     "numbers": (
         "Numbers at the edge",
-        "Fits to {cases} kinds of rows and settings: constant, duplicate and single rows, one label for all, as many labels "
-        "as rows, features from 1e-300 to 1.7e308, learning rates up to 1e30, and others. A fit gives probabilities strictly "
-        "between 0 and 1, or one sentence.",
+        """Fits to {cases} kinds of rows and settings: constant, duplicate and single rows, one label for all, as many
+labels as rows, features from 1e-300 to 1.7e308, learning rates up to 1e30, and others. A fit gives probabilities
+strictly between 0 and 1, or one sentence.""",
     ),
     "long": ("Long runs", "Growth between the first fifth of the work and its end."),
 }
 
 
-def render(parts, seed, seconds):
+def render(parts, seed, seconds, minutes):
     """The page as Markdown."""
     texts = [
         _LEAD.format(
-            minutes=round(seconds / 60, 1),
+            minutes=minutes,
             seed=seed,
             seconds=seconds,
             cores=os.cpu_count(),

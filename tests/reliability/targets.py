@@ -6,6 +6,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -467,20 +468,16 @@ def _write_checkpoint(folder):
     def stop(epoch, history):
         raise _Stop
 
-    try:
+    with suppress(_Stop):
         _fit(X, checkpoint=folder / "fit.ckpt", on_epoch=stop)
-    except _Stop:
-        pass
 
 
 _EXPECTED: dict[str, Any] = {}
 
 
 def _read_checkpoint(folder):
-    if "fit" not in _EXPECTED:
-        _EXPECTED["fit"] = _fit(X).predict_proba(X)
-    found = _fit(X, checkpoint=folder / "fit.ckpt").predict_proba(X)
-    return found
+    # A damaged one must be refused; one whose checksum was made anew may hold other numbers.
+    return _fit(X, checkpoint=folder / "fit.ckpt").predict_proba(X)
 
 
 _add("checkpoint", _write_checkpoint, _read_checkpoint)

@@ -1,4 +1,4 @@
-"""A few inputs of every kind, some faults of the disk and the numbers at the edge; `./test --reliability` makes many."""
+"""A few inputs of every kind, faults of the disk and numbers at the edge; `./test --reliability` makes many."""
 
 import json
 

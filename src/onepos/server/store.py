@@ -170,8 +170,7 @@ class Store:
             yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise StoreError(
-                f"{self.path} must be a whole file of answers; it can not be read ({error}). Take a copy of it, and name "
-                "another file."
+                f"{self.path} must be a whole file of answers; it can not be read ({error}). Name another."
             ) from error
         finally:
             connection.close()
