@@ -192,9 +192,20 @@ def _read_weights(path: Path, weights: bytes, found: str, expected: str) -> dict
             "The file is damaged or from another model: copy the folder again."
         )
     try:
-        return dict(load(weights))
+        tensors = dict(load(weights))
+        # A curve of decisions and the arrays of an encoder may hold infinity and NaN, weights may not.
+        for name, tensor in tensors.items():
+            if not name.startswith((_CURVE, _TABLES)) and tensor.is_floating_point():
+                _check_finite(path, name, tensor)
+        return tensors
     except SafetensorError as error:
         raise ValueError(f"{path} must be a safetensors file; it is not ({error}). Save the model again.") from error
+
+
+def _check_finite(path: Path, name: str, tensor: torch.Tensor) -> None:
+    is_limit = name == "scaling.limit"  # infinite where features are not cut
+    if bool(tensor.isnan().any() if is_limit else not tensor.isfinite().all()):
+        raise ValueError(f"{path} must hold finite weights; those of {name} are not. Copy the folder again.")
 
 
 def _rebuild(

@@ -38,7 +38,7 @@ def check_known(names: Iterable[str], known: Iterable[str], complaint: str) -> N
 
 def name_some(names: Iterable[Any], most: int = 5) -> str:
     """Return the first names in quotation marks, and … where there are more."""
-    listed = [repr(str(name)) for name in names]
+    listed = [repr(text if len(text := str(name)) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…") for name in names]
     return ", ".join(listed[:most]) + (", …" if len(listed) > most else "")
 
 

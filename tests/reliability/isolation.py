@@ -1,7 +1,7 @@
 """One input at a time in a child process with caps on memory and time; what came of it."""
 
+import json
 import os
-import pickle
 import random
 import resource
 import select
@@ -139,7 +139,7 @@ class Child:
             before, began = _peak(), time.perf_counter()
             kind, text = run_case(self.target, self.seed, struct.unpack("q", sent)[0], self.source, self.folder)
             grown = _peak() - min(before, idle)
-            answer = pickle.dumps((kind, text, grown, time.perf_counter() - began))
+            answer = json.dumps([kind, text, grown, time.perf_counter() - began]).encode()
             os.write(from_child, struct.pack("q", len(answer)))
             while answer:
                 answer = answer[os.write(from_child, answer) :]
@@ -155,7 +155,7 @@ class Child:
         content = self._receive(struct.unpack("q", length)[0], time.monotonic() + SECONDS)
         if isinstance(content, str):
             return content, "", 0, SECONDS
-        kind, text, memory, seconds = pickle.loads(content)
+        kind, text, memory, seconds = json.loads(content)
         return ("memory" if memory > MEMORY else kind), text, memory, seconds
 
     def _receive(self, n, deadline):

@@ -437,7 +437,11 @@ def _read_model(X):
     def read(folder):
         from onepos import SinglePositiveClassifier
 
-        return SinglePositiveClassifier.load(folder / "model").predict(X)
+        model = SinglePositiveClassifier.load(folder / "model")
+        try:
+            return model.predict(X)
+        except ValueError as error:  # about the rows, which the damaged model does not suit
+            raise ValueError(f"model: {error}") from error
 
     return read
 
@@ -476,8 +480,12 @@ _EXPECTED: dict[str, Any] = {}
 
 
 def _read_checkpoint(folder):
-    # A damaged one must be refused; one whose checksum was made anew may hold other numbers.
-    return _fit(X, checkpoint=folder / "fit.ckpt").predict_proba(X)
+    try:
+        return _fit(X, checkpoint=folder / "fit.ckpt").predict_proba(X)
+    except ValueError as error:
+        if "must be finite" in str(error):  # of huge weights behind a checksum that was made anew, which is believed
+            raise ValueError(f"fit.ckpt: {error}") from error
+        raise
 
 
 _add("checkpoint", _write_checkpoint, _read_checkpoint)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from onepos.reading import check_file, naming
+from onepos.reading import check_file, naming, shorten
 
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
@@ -138,7 +138,10 @@ class Store:
             found = read_fact(connection, "format")
             last = connection.execute("SELECT max(time) FROM actions").fetchone()[0]
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise ValueError(f"{complaint} in a folder that can be written to ({error}). Name another file.") from error
+            reason = shorten(str(error))
+            raise ValueError(
+                f"{complaint} in a folder that can be written to ({reason}). Name another file."
+            ) from error
         if found != str(FORMAT):
             raise ValueError(f"{complaint} in format {FORMAT}; it is of format {found}. Use that version of onepos.")
         if last is not None:
@@ -170,7 +173,7 @@ class Store:
             yield connection
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise StoreError(
-                f"{self.path} must be a whole file of answers; it can not be read ({error}). Name another."
+                f"{self.path} must be a whole file of answers; it is not ({shorten(str(error))}). Name another."
             ) from error
         finally:
             connection.close()

@@ -367,7 +367,10 @@ class _Keeper:
         assert self.path is not None
         with naming(self.path, "Delete it to start afresh."):
             self.learner.load_state_dict(saved["learner"])
+            groups = _settings(self.optimizer.state_dict())
             self.optimizer.load_state_dict(saved["optimizer"])
+            if _settings(self.optimizer.state_dict()) != groups:
+                raise ValueError("its optimizer has other settings")
             self.states = saved["states"]
             history = History(**saved["history"])
             moments = [each for state in self.optimizer.state.values() for each in state.values()]
@@ -398,6 +401,11 @@ class _Keeper:
         if history.best_epoch not in self.states and self.last is not None:
             self.learner.load_state_dict(self.last)
         self.finish(history)
+
+
+def _settings(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of each group of parameters, which follow from the plan."""
+    return [{key: value for key, value in group.items() if key != "params"} for group in state["param_groups"]]
 
 
 def _are_finite(tensors: Iterable[Tensor]) -> bool:
