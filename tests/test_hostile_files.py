@@ -352,3 +352,34 @@ def test_a_result_without_its_number_of_labels(tmp_path):
     store.save(study.runs()[0], {"test": {}, "validation": {}, "criteria": {}, "timing": {}, "diverged": False})
     with pytest.raises(ValueError, match=r"results must hold results written by onepos; .* has no 'best_epoch'"):
         read_results(tmp_path / "results")
+
+
+def test_an_image_sent_to_the_server_starts_no_program():
+    pytest.importorskip("fastapi", reason="fastapi is not installed")
+    import io
+
+    from onepos.server.items import open_image
+
+    with pytest.raises(ValueError, match=r"this one can not be read \(it is no image\)"):
+        open_image(io.BytesIO(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"))
+
+
+def test_names_do_not_become_html_in_markdown_or_code_in_latex():
+    from onepos.report.page import Page, Section, render_latex, render_markdown
+    from onepos.report.tables import Cell, Table
+
+    name = "<script>alert(1)</script>\n\\input{/etc/passwd}"
+    table = Table("t", name, [name], [[Cell(name)]], name)
+    page = Page(title=name, lead=name, sections=[Section("s", name, [name], (table,))])
+    assert "<script" not in render_markdown(page)
+    for line in render_latex(page).splitlines():
+        assert line.startswith("%") or "\\input" not in line
+        assert "<script" not in line
+
+
+def test_a_list_of_studies_names_no_file_elsewhere(tmp_path):
+    from onepos.bench.study_file import read_studies
+
+    (tmp_path / "all.toml").write_text('name = "all"\nstudies = ["../../etc/passwd"]\n')
+    with pytest.raises(ValueError, match=r"all.toml must be readable to its end; Invalid name"):
+        read_studies(tmp_path / "all.toml")

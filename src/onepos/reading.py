@@ -22,6 +22,9 @@ BinaryFile = io.BufferedReader
 LIMIT_VARIABLE = "ONEPOS_MOST_BYTES"
 """The environment variable by which a user allows a file to unfold to more."""
 
+IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+"""Those that Pillow decodes by itself: for others, such as EPS, it starts a program that the file is a program for."""
+
 _ADVICE = "The file is damaged or of another kind; get it again."
 _FLOOR, _FACTOR = 1 << 29, 100
 # A message keeps so many characters of its beginning and its end: a name in it may be of any length.

@@ -464,6 +464,37 @@ _RAW = _frame().drop(columns="label")
 _add("model folder, tables", _write_model(_RAW), _read_model(_RAW), after=_renew_sha)
 
 
+def _image_network():
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 2, 4, stride=4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+_PIXELS = np.random.default_rng(2).integers(0, 255, (6, 8, 8, 3), dtype=np.uint8)
+
+
+def _write_image_model(folder):
+    from onepos import SinglePositiveImageClassifier
+
+    model = SinglePositiveImageClassifier("an", network=_image_network(), image_size=8, epochs=1, random_state=0)
+    model.fit(_PIXELS, ["cat", "dog"] * 3).save(folder / "model")
+
+
+def _read_image_model(folder):
+    from onepos import SinglePositiveImageClassifier
+
+    model = SinglePositiveImageClassifier.load(folder / "model", network=_image_network())
+    try:
+        return model.predict(_PIXELS)
+    except ValueError as error:
+        raise ValueError(f"model: {error}") from error
+
+
+_add("model folder, images", _write_image_model, _read_image_model, after=_renew_sha)
+
+
 class _Stop(Exception):
     pass
 
@@ -561,9 +592,9 @@ def _write_study(folder):
 
 
 def _read_study(folder):
-    from onepos.bench.study_file import read_study
+    from onepos.bench.study_file import read_studies
 
-    return read_study(folder / "tiny.toml").runs()
+    return [study.runs() for study in read_studies(folder / "tiny.toml")[1].values()]
 
 
 def _write_store(folder):

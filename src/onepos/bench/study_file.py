@@ -120,14 +120,15 @@ def read_studies(
     As `read_study`, but the file may hold a name and a list of `studies` that lie beside it or ship along.
     """
     path = _find_study(source)
-    file = _parse(read_bytes(path), path.name)
-    if "studies" not in file.content:
-        study = read_study(path, labels=labels, seed=seed)
-        return study.name, {".": study}
-    file.check_keys(["name", "studies"])
-    beside = [path.with_name(f"{name}.toml") for name in file.names("studies")]
-    studies = [read_study(each if each.is_file() else each.stem, labels=labels, seed=seed) for each in beside]
-    return file.get("name", _TEXT), {study.name: study for study in studies}
+    with naming(path):
+        file = _parse(read_bytes(path), path.name)
+        if "studies" not in file.content:
+            study = read_study(path, labels=labels, seed=seed)
+            return study.name, {".": study}
+        file.check_keys(["name", "studies"])
+        beside = [path.with_name(f"{name}.toml") for name in file.names("studies")]
+        studies = [read_study(each if each.is_file() else each.stem, labels=labels, seed=seed) for each in beside]
+        return file.get("name", _TEXT), {study.name: study for study in studies}
 
 
 def parse_stored(text: str, file: str = "study.toml") -> Study:

@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from onepos.files import replacing, write_atomically
 from onepos.images.networks import IMAGENET, Normalization
 from onepos.images.views import carry, make_views, to_unit
-from onepos.reading import check_file, naming, parse_json, read_bytes, shorten
+from onepos.reading import IMAGE_FORMATS, check_file, naming, parse_json, read_bytes, shorten
 from onepos.validation import check_choice
 
 Batches: TypeAlias = Iterator[tuple[Tensor, tuple[Tensor, ...]]]
@@ -452,9 +452,6 @@ def _raise_first(skipped: Mapping[int, str]) -> None:
 
 Pixels = npt.NDArray[np.uint8]
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-"""Those that Pillow decodes by itself: for others, such as EPS, it starts a program that the file is a program for."""
-
 
 def read_image(path: str | os.PathLike[str], size: int) -> Pixels:
     """Decode an image and squash it to a square, as the published image benchmarks do, (size, size, 3).
@@ -471,7 +468,7 @@ def read_image(path: str | os.PathLike[str], size: int) -> Pixels:
         ValueError: The file is damaged or not an image with 8 bits per color.
     """
     try:
-        with Image.open(check_file(Path(path)), formats=FORMATS) as image:
+        with Image.open(check_file(Path(path)), formats=IMAGE_FORMATS) as image:
             if image.mode.startswith(("I", "F")):
                 raise ValueError(f"its pixels are of type {image.mode} instead of 8 bits per color")
             image.draft(None, (2 * size, 2 * size))
