@@ -383,3 +383,26 @@ def test_a_list_of_studies_names_no_file_elsewhere(tmp_path):
     (tmp_path / "all.toml").write_text('name = "all"\nstudies = ["../../etc/passwd"]\n')
     with pytest.raises(ValueError, match=r"all.toml must be readable to its end; Invalid name"):
         read_studies(tmp_path / "all.toml")
+
+
+def test_a_column_of_ids_as_labels_is_refused_before_it_fills_the_memory(tmp_path):
+    (tmp_path / "r.csv").write_text("a,label\n" + "".join(f"1,id{k}\n" for k in range(40_000)))
+    with pytest.raises(ValueError, match=r"r.csv: labels must repeat .* 40,000 rows hold 40,000 different"):
+        read_table(tmp_path / "r.csv", label="label")
+
+
+def test_a_draw_of_more_labels_than_there_is_memory(tmp_path):
+    from onepos.datasets import load_draw, save_draw
+
+    path = save_draw(tmp_path / "draw.json", np.eye(3), how="uniform", seed=0)
+    path.write_text(path.read_text().replace('"n_labels": 3', '"n_labels": 3000000000'))
+    with pytest.raises(ValueError, match=r"draw.json must unfold to at most 512 MiB"):
+        load_draw(path)
+
+
+def test_a_category_of_many_values_in_many_rows(tmp_path):
+    values = [f"v{k}" for k in range(30_000)]
+    text = f"@relation r\n@attribute a {{{','.join(values)}}}\n@attribute cat {{0,1}}\n@data\n"
+    (tmp_path / "r.arff").write_text(text + "".join(f"{value},1\n" for value in values))
+    with pytest.raises(ValueError, match=r"r.arff must unfold to at most 512 MiB"):
+        read_dataset(tmp_path / "r.arff", labels=-1)

@@ -26,7 +26,7 @@ IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 """Those that Pillow decodes by itself: for others, such as EPS, it starts a program that the file is a program for."""
 
 _ADVICE = "The file is damaged or of another kind; get it again."
-_FLOOR, _FACTOR = 1 << 29, 100
+_FLOOR, _FACTOR, _MOST_MARKS = 1 << 29, 100, 1 << 30
 # A message keeps so many characters of its beginning and its end: a name in it may be of any length.
 _HEAD, _TAIL = 900, 300
 # What the system says about a file that is not damaged, with what to do about it.
@@ -137,6 +137,16 @@ def check_size(path: str | os.PathLike[str], n_bytes: int) -> None:
     most = most_bytes(path)
     if n_bytes > most:
         raise too_large(path, f"{n_bytes / 2**20:,.0f} MiB", most)
+
+
+def check_label_count(n_rows: int, n_labels: int) -> None:
+    """Refuse labels that hardly repeat, such as a column of ids: rows times labels is what they take in memory."""
+    given = os.environ.get(LIMIT_VARIABLE, "")
+    if n_rows * n_labels > (int(given) if given.isdecimal() else _MOST_MARKS):
+        raise ValueError(
+            f"labels must repeat from row to row; {n_rows:,} rows hold {n_labels:,} different ones, which would take "
+            f"{n_rows * n_labels / 2**30:,.1f} GiB. Name another column, or set {LIMIT_VARIABLE} to the bytes allowed."
+        )
 
 
 def too_large(path: str | os.PathLike[str], found: str, most: int) -> ValueError:

@@ -324,6 +324,7 @@ def _label_coco(path: Path, content: dict[str, Any], classes: dict[int, str], fo
                 f"{path.name}, annotations[{place}]: an annotation must be of a listed {what}; it is of {what} "
                 f"{numbers[place]}. Get the file again."
             )
+    check_size(path, len(ids) * len(classes))
     Y = np.zeros((len(ids), len(classes)), np.uint8)
     row_of, column_of = ({number: place for place, number in enumerate(known)} for known in (ids, classes))
     Y[[row_of[image] for image in images], [column_of[category] for category in categories]] = 1
@@ -401,6 +402,7 @@ def _read_cub_labels(path: Path, images: dict[int, str], names: dict[int, str]) 
     row_of = {str(image): row for row, image in enumerate(images)}
     column_of = {str(attribute): column for column, attribute in enumerate(names)}
     value_of = {"0": 0, "1": 1}
+    check_size(path, len(images) * len(names))
     Y = np.full((len(images), len(names)), _UNKNOWN, np.uint8)
     for number, line in numbered_lines(path):
         words = line.split(maxsplit=3)
