@@ -107,17 +107,20 @@ def _explaining(path: Path, temporary: Path) -> Iterator[None]:
 
 def _create(temporary: Path, mode: int) -> BinaryIO:
     """A new file that this process holds a lock on, by which others see that its writer lives."""
-    handle = open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115  # closed by the caller
-    _lock(handle.fileno())
-    return handle
+    while True:
+        handle = open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
+        _lock(handle.fileno(), wait=True)
+        if os.fstat(handle.fileno()).st_nlink:
+            return handle
+        handle.close()  # another process saw it before it was locked, and removed it
 
 
-def _lock(descriptor: int) -> bool:
+def _lock(descriptor: int, *, wait: bool = False) -> bool:
     """Whether nobody else holds the file; False too where the system has no such locks."""
     try:
         import fcntl
 
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (ImportError, OSError):
         return False
     return True
@@ -137,8 +140,7 @@ def _remove_if_left(path: str) -> None:
     with suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         try:
-            # A writer locks its file right after it made it: an empty one may be as young as that.
-            if os.fstat(descriptor).st_size and _lock(descriptor):
+            if _lock(descriptor):
                 os.unlink(path)
         finally:
             os.close(descriptor)
