@@ -2,7 +2,7 @@
 
 Libraries raise errors of every type for a damaged file (ArrowInvalid, BadZipFile, zlib.error, struct.error, KeyError,
 RecursionError, MemoryError ...). Whoever reads a file does so inside `naming`, which turns all of them into one
-ValueError, and asks `check_size` before it makes an array that the file alone gives the size of.
+ValueError, and calls `check_size` before it makes an array that the file alone gives the size of.
 """
 
 from __future__ import annotations

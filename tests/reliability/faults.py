@@ -108,7 +108,7 @@ def failing(kind, at, after):
         yield fault
 
 
-# What is written: each takes a folder and a number that tells one content from another.
+# What is written: each takes a folder and a number by which contents differ.
 
 _MADE: dict[Any, Any] = {}
 

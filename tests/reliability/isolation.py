@@ -92,7 +92,7 @@ def run_case(target, seed, case, source, folder):
 
 
 def _peak():
-    """The most memory this process has held since `_reset`, or ever where the system can not tell."""
+    """The most memory this process has held since `_reset`, or ever where the system does not count."""
     try:
         status = Path("/proc/self/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) << 10

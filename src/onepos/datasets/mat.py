@@ -290,7 +290,7 @@ def _decompress(file: _File, element: _Element) -> memoryview:
 
 
 def _peek_name(file: _File, element: _Element) -> str | None:
-    """The name of a compressed matrix by its first bytes; None where they do not tell."""
+    """The name of a compressed matrix by its first bytes; None where they do not hold it."""
     try:
         head = memoryview(zlib.decompressobj().decompress(element.data, _PEEK))
         kind, _ = struct.unpack_from(file.order + "II", head, 0)
