@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS leases (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS improvements (number INTEGER PRIMARY KEY, time TEXT NOT NULL, result TEXT NOT NULL);
 """
+_TABLES = frozenset({"facts", "actions", "answers", "leases", "improvements"})
 # The answers that hold, oldest first: of an item and a label the last one counts.
 _CURRENT = """
 SELECT actions.item, answers.label, answers.value, actions.source, actions.time, actions.reviewer, actions.reason,
@@ -131,9 +132,9 @@ class Store:
             connection = self._connect()
             connection.execute("PRAGMA journal_mode = WAL")
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if tables and "actions" not in tables:
+            if tables - _TABLES and "actions" not in tables:
                 raise ValueError(f"{complaint}; it is another database. Name another file.")
-            connection.executescript(_SCHEMA)
+            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # whole, or after a kill not at all
             connection.execute("INSERT OR IGNORE INTO facts VALUES ('format', ?)", (str(FORMAT),))
             found = read_fact(connection, "format")
             last = connection.execute("SELECT max(time) FROM actions").fetchone()[0]
