@@ -26,7 +26,7 @@ from onepos.priors import check_top_k, decide, decide_top, read_rule
 from onepos.tables.choice import check_tables, make_encoder
 from onepos.tables.encoder import TableEncoder
 from onepos.training.backbones import make_backbone, n_outputs
-from onepos.training.loop import History, Trained, find_length, run_in_steps, train
+from onepos.training.loop import Diverged, History, Trained, find_length, finish, run_in_steps, train
 from onepos.training.outcome import read_curve, training_logits
 from onepos.training.plan import USUAL_EPOCHS, Plan
 from onepos.training.runtime import choose_device, count_weights, fitting_threads, place, widen
@@ -229,9 +229,12 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         """Train the task's learner, for as many epochs as a search finds best where one is made."""
         found = None
         if task.validation is None and self.early_stopping and task.learner.method.stops_early:
-            found = find_length(task, checkpoint=checkpoint, watch=watch.part(0.4))
+            found = _search(task, checkpoint, watch.part(0.4))
         length = None if found is None else found.best_epoch + 1
-        trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch, stop_after=length)
+        try:
+            trained = train(task, checkpoint=checkpoint, on_epoch=on_epoch, watch=watch, stop_after=length)
+        except Diverged as error:
+            trained = _keep_best(task, error)
         if found is not None:
             trained.history.search = found.validation
         return trained
@@ -436,6 +439,7 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             for start in range(0, len(logits), step):
                 part = as_samples(rows[start : start + step], self.scaling_, dtype).to(device)
                 logits[start : start + step] = run_in_steps(self.network_, part, device).cpu()
+        _check_logits(logits, rows)
         return logits
 
     def _settle(self, network: nn.Module) -> nn.Module:
@@ -501,6 +505,41 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
             raise
         check_finite(rows, "X")
         return rows
+
+
+def _check_logits(logits: FloatArray, rows: Any) -> None:
+    """Refuse rows so large that a logit is the difference of infinite numbers; a row of NaN was skipped."""
+    lost = np.flatnonzero(np.isnan(logits).any(1))
+    if len(lost):
+        values = rows[lost].data if hasattr(rows, "tocsr") else np.asarray(rows[lost])
+        if np.isfinite(values).all():
+            raise ValueError(
+                f"X must be of the size of the training rows; row {lost[0]} holds numbers so large that its logits are "
+                "not finite. Check their units."
+            )
+
+
+def _search(task: Task, checkpoint: str | os.PathLike[str] | None, watch: Watch) -> History | None:
+    """How the search for the number of epochs went, which may end where the loss is lost."""
+    try:
+        return find_length(task, checkpoint=checkpoint, watch=watch)
+    except Diverged as error:
+        if error.history.best_epoch < 0:
+            raise
+        return error.history
+
+
+def _keep_best(task: Task, error: Diverged) -> Trained:
+    """What a training that diverged had learned before, with a warning; the error where that is nothing."""
+    if error.history.best_epoch < 0:
+        raise error
+    error.history.loss.pop()
+    warnings.warn(
+        f"{error} The model is that of epoch {error.history.best_epoch + 1}, before this happened.",
+        UserWarning,
+        stacklevel=5,
+    )
+    return finish(task, error.history)
 
 
 def as_probability(logits: FloatArray) -> FloatArray:

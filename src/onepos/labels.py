@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from onepos.long_labels import Answers, place_of, read_long
+from onepos.reading import check_label_count
 from onepos.validation import (
     Indicator,
     check_cases,
@@ -247,6 +248,7 @@ def binarize(cells: Iterable[Any], separator: str | None = None) -> tuple[Indica
         raise ValueError("there must be at least one label; every label cell is empty. Check the label column.")
     check_cases(names, "the label column")
     column = {name: j for j, name in enumerate(names)}
+    check_label_count(len(rows), len(names))
     indicator = np.zeros((len(rows), len(names)), np.uint8)
     for marks, row in zip(indicator, rows, strict=True):
         marks[[column[name] for name in row]] = 1

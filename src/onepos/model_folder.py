@@ -21,6 +21,7 @@ from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.methods.base import Method
 from onepos.priors import DecisionCurve
+from onepos.reading import naming, parse_json, read_bytes, shorten
 from onepos.tables.encoder import TableEncoder
 from onepos.training.loop import History
 from onepos.training.runtime import choose_device, narrow
@@ -34,6 +35,9 @@ FORMAT = 1
 _CLASSES = {"rows": "SinglePositiveClassifier", "images": "SinglePositiveImageClassifier"}
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
 _CURVE, _TABLES = "decisions.", "tables."  # before the names of their tensors
+# Parameters that belong to the machine of the fit: a folder from elsewhere must not make this one write to a path.
+_OF_THE_MACHINE: dict[str, Any] = {"cache": None, "workers": 0}
+_AGAIN = "If an earlier version of onepos wrote it, fit the model again; otherwise save it again."
 _NEXT = ".{}.next"  # a file that is written and not yet in its place
 
 
@@ -119,25 +123,29 @@ def load_model(
     """
     folder = Path(folder)
     path = folder / _WEIGHTS
-    weights = path.read_bytes() if path.exists() else b""
-    checksum = hashlib.sha256(weights).hexdigest()
-    facts = _read_facts(folder, checksum)
-    tensors = _read_weights(path, weights, checksum, str(facts["sha256"]))
-    try:
-        if facts["kind"] != cls.kind:
-            cls = getattr(onepos, _CLASSES[facts["kind"]])
-        return _rebuild(cls, facts, tensors, network, method)
-    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise ValueError(
-            f"{folder} must hold a model written by onepos; its parts do not fit together ({error}). "
-            "If an earlier version of onepos wrote it, fit the model again; otherwise save it again."
-        ) from error
+    with naming(folder, _AGAIN):
+        weights = read_bytes(path) if path.exists() else b""
+        checksum = hashlib.sha256(weights).hexdigest()
+        facts = _read_facts(folder, checksum)
+        tensors = _read_weights(path, weights, checksum, str(facts["sha256"]))
+        try:
+            if facts["kind"] != cls.kind:
+                cls = getattr(onepos, _CLASSES[facts["kind"]])
+            return _rebuild(cls, facts, tensors, network, method)
+        except (KeyError, TypeError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
+            found = shorten(str(error)) or type(error).__name__
+            raise ValueError(
+                f"{folder} must hold a model written by onepos; its parts do not fit together ({found}). {_AGAIN}"
+            ) from error
 
 
 def read_columns(folder: str | os.PathLike[str]) -> tuple[list[str] | None, bool | None]:
     """The columns of a table that a model takes, and whether it takes raw cells; without loading its weights."""
     facts = _parse_facts(Path(folder) / _FACTS)
-    return facts.get("feature_names"), facts.get("table_encoder") is not None
+    names = facts.get("feature_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise ValueError(f"{folder} must name its columns as texts in {_FACTS}; it does not. Save the model again.")
+    return names, facts.get("table_encoder") is not None
 
 
 def _read_facts(folder: Path, checksum: str) -> dict[str, Any]:
@@ -157,12 +165,12 @@ def _parse_facts(path: Path) -> dict[str, Any]:
             f"{folder} must hold {_FACTS}; there is none. Name a folder written by save() or `onepos fit`."
         )
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        facts = parse_json(read_bytes(path), path)
         version = int(facts["format"])
         _ = facts["sha256"], facts["onepos"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ValueError(
-            f"{path} must be a model file of onepos; it can not be read ({error}). Save the model again."
+            f"{path} must be a model file of onepos; it can not be read ({shorten(str(error))}). Save the model again."
         ) from error
     if version != FORMAT:
         raise ValueError(
@@ -184,9 +192,20 @@ def _read_weights(path: Path, weights: bytes, found: str, expected: str) -> dict
             "The file is damaged or from another model: copy the folder again."
         )
     try:
-        return dict(load(weights))
+        tensors = dict(load(weights))
+        # A curve of decisions and the arrays of an encoder may hold infinity and NaN, weights may not.
+        for name, tensor in tensors.items():
+            if not name.startswith((_CURVE, _TABLES)) and tensor.is_floating_point():
+                _check_finite(path, name, tensor)
+        return tensors
     except SafetensorError as error:
         raise ValueError(f"{path} must be a safetensors file; it is not ({error}). Save the model again.") from error
+
+
+def _check_finite(path: Path, name: str, tensor: torch.Tensor) -> None:
+    is_limit = name == "scaling.limit"  # infinite where features are not cut
+    if bool(tensor.isnan().any() if is_limit else not tensor.isfinite().all()):
+        raise ValueError(f"{path} must hold finite weights; those of {name} are not. Copy the folder again.")
 
 
 def _rebuild(
@@ -202,6 +221,7 @@ def _rebuild(
             raise ValueError("this model has a network of your own; pass it again: load(folder, network=…).")
         parameters["network"] = network
     parameters["hidden"], parameters["device"] = tuple(parameters["hidden"]), _device_here(parameters["device"])
+    parameters |= {name: value for name, value in _OF_THE_MACHINE.items() if name in parameters}
     model = cls(_make_method(facts["method"], method), **parameters)
     model.classes_, c = np.array(facts["classes"]), len(facts["classes"])
     if len(set(facts["classes"])) != c:
@@ -217,6 +237,9 @@ def _rebuild(
         model.scaling_ = Scaling(mean.numpy(), scale.numpy(), float(limit))
 
     _restore_encoder(model, facts, tensors)
+    if method is None and network is None:
+        with torch.device("meta"):  # where a network of any size takes no memory
+            _check_shapes(model, facts, tensors)
     fitted = _make_method(facts["method"], method)
     backbone, n_features = model._restore(facts, fitted)
     fitted.head = fitted.make_head(n_features, c)
@@ -230,6 +253,22 @@ def _rebuild(
     if tensors:
         raise KeyError(f"{next(iter(tensors))} belongs to no part")
     return model
+
+
+def _check_shapes(model: SinglePositiveClassifier, facts: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+    """Refuse facts that name a network of other sizes than the weights, before it is made: it may be of any size."""
+    if len(model.hidden) > max(1, len(tensors)):
+        raise KeyError("there are more hidden layers than weights")
+    method = _make_method(facts["method"], None)
+    backbone, n_features = model._restore(facts, method)
+    method.head = method.make_head(n_features, len(facts["classes"]))
+    model.network_ = method.rebuild(backbone, {})
+    for name, part in model._parts().items():
+        for key, wanted in part.state_dict().items():
+            found = tensors.get(f"{name}.{key}")
+            if found is None or found.shape != wanted.shape:
+                shape = "is missing" if found is None else f"is {tuple(found.shape)}"
+                raise KeyError(f"{name}.{key} {shape}, for a network in which it is {tuple(wanted.shape)}")
 
 
 def _encoder_state(model: SinglePositiveClassifier) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -307,6 +346,7 @@ def _parameters(model: SinglePositiveClassifier) -> dict[str, Any]:
     """The constructor's parameters but for the method; null for what is the user's own, such as a network."""
     parameters: dict[str, Any] = model.get_params(deep=False)
     del parameters["method"]
+    parameters |= {name: value for name, value in _OF_THE_MACHINE.items() if name in parameters}
     for name, kept in (("network", str), ("random_state", int), ("tables", str)):
         if name in parameters and not isinstance(parameters[name], kept):
             parameters[name] = None  # an encoder is stored once, fitted

@@ -15,12 +15,14 @@ Indicator: TypeAlias = npt.NDArray[np.uint8]
 Names: TypeAlias = Sequence[Any] | npt.NDArray[Any]
 
 _NAMES_LISTED = 24
+# Comparing takes the product of two lengths: of longer names the beginning, of many names the first ones.
+_LONGEST_NAME, _MOST_COMPARED = 120, 5000
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" where a known name is close, otherwise "choose from" and the known names."""
-    names = [str(each) for each in known]
-    close = get_close_matches(str(name), names, n=1)
+    names = [str(each)[:_LONGEST_NAME] for each in known]
+    close = get_close_matches(str(name)[:_LONGEST_NAME], names[:_MOST_COMPARED], n=1)
     if close:
         return f"did you mean {close[0]!r}?"
     return f"choose from {', '.join(names[:_NAMES_LISTED])}{', …' if len(names) > _NAMES_LISTED else ''}."
@@ -36,7 +38,7 @@ def check_known(names: Iterable[str], known: Iterable[str], complaint: str) -> N
 
 def name_some(names: Iterable[Any], most: int = 5) -> str:
     """Return the first names in quotation marks, and … where there are more."""
-    listed = [repr(str(name)) for name in names]
+    listed = [repr(text if len(text := str(name)) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…") for name in names]
     return ", ".join(listed[:most]) + (", …" if len(listed) > most else "")
 
 

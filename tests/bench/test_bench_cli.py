@@ -139,7 +139,8 @@ def fill(folder, shift=0.0):
     for run in study.runs():
         better = shift * (1 + 0.02 * run.trial) if run.method == "an" else 0.0
         scores = dict.fromkeys(METRICS, 0.5 + 0.02 * run.trial + better)
-        store.save(run, {"test": scores, "validation": scores, "criteria": {}, "diverged": False})
+        rest = {"criteria": {}, "diverged": False, "timing": {}, "best_epoch": 0, "n_labels": 3, "cardinality": 1.0}
+        store.save(run, {"test": scores, "validation": scores, **rest})
     return store
 
 
@@ -202,3 +203,13 @@ def test_a_folder_without_a_study_is_not_packed(run):
     code, _, err = run("bench", "pack", "nowhere", "--out", "x.gz")
     assert code == 2
     assert "nowhere must hold study.toml; it does not. Give the folder named to `onepos bench run`." in err
+
+
+def test_runs_that_are_missing_at_the_end_are_not_silent(run, tmp_path):
+    """Another process has them, or the folder was deleted meanwhile: 0 means that all runs are there."""
+    study, store = read_study("tiny.toml"), Store("results")
+    store.keep_study(study)
+    with store.claim(study.runs()):
+        code, _, err = run("bench", "run", "tiny.toml", "--out", "results", "--workers", 1, "--quiet")
+    assert code == 1
+    assert f"every run must be finished; {len(study.runs())} of {len(study.runs())} are not" in err

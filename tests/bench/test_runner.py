@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -270,6 +271,45 @@ def test_killed_three_times_it_ends_in_the_same_bytes(tmp_path):
     run_study(smoke, Store(tmp_path / "straight"))
     assert len(results(Store(tmp_path / "killed"))) == 24
     assert results(Store(tmp_path / "killed")) == results(Store(tmp_path / "straight"))
+
+
+def test_a_block_belongs_to_who_has_its_first_run(study, tmp_path):
+    """Workers made the same block twice where one looked while another had just begun."""
+    store = Store(tmp_path)
+    store.keep_study(study)
+    blocks = make_blocks(study)
+    with store.claim([block[0] for block in blocks]):
+        status = run_study(study, store)
+    assert status.done == 0
+    assert run_study(study, store).done == len(study.runs())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_workers_end_with_the_process_that_started_them(tmp_path, number):
+    script = (
+        "import sys, dataclasses\n"
+        "from onepos.bench.runner import run_study\n"
+        "from onepos.bench.store import Store\n"
+        "from onepos.bench.study_file import read_study\n"
+        "if __name__ == '__main__':\n"
+        "    study = dataclasses.replace(read_study('smoke'), datasets=('digit-scenes',))\n"
+        "    study = dataclasses.replace(study, budget=dataclasses.replace(study.budget, epochs=1000))\n"
+        "    run_study(study, Store(sys.argv[1]), workers=2)\n"
+    )
+    (tmp_path / "study.py").write_text(script)
+    process = subprocess.Popen([sys.executable, str(tmp_path / "study.py"), str(tmp_path / "store")])
+    claims, until = tmp_path / "store" / "claims", time.monotonic() + 120
+    while not list(claims.glob("*.*")) and time.monotonic() < until and process.poll() is None:
+        time.sleep(0.05)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    assert len(children) >= 2
+    os.kill(process.pid, number)
+    process.wait()
+    until = time.monotonic() + 30
+    while any(Path(f"/proc/{child}/cmdline").exists() for child in children) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not [child for child in children if Path(f"/proc/{child}/cmdline").exists()]
 
 
 def test_stopped_by_ctrl_c_it_can_go_on_at_once(tmp_path):

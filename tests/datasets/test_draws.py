@@ -51,7 +51,7 @@ def test_true_labels_are_checked(path):
         ({"gamma": [1, 1, -1, 0.5]}, "draw.json must hold n_samples, n_labels and gamma as whole numbers"),
         ({"gamma": "1110"}, "draw.json must hold n_samples, n_labels and gamma as whole numbers"),
         ({"n_labels": None}, "draw.json must hold n_samples, n_labels and gamma as whole numbers"),
-        ({"n_labels": 10**15}, "draw.json must be readable to its end"),
+        ({"n_labels": 10**15}, "draw.json must unfold to at most 512 MiB"),
         ({"n_samples": 0, "gamma": []}, "draw.json must hold 0 columns"),
     ],
 )

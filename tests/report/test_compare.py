@@ -34,6 +34,7 @@ def make_side(scores, give=None, **changes):
         if score is not None:
             # The second configuration is chosen; the first would give another score.
             result = {"diverged": False, "validation": dict.fromkeys(METRICS, run.configuration), "criteria": {}}
+            result |= {"timing": {}, "best_epoch": 0, "n_labels": 2, "cardinality": 1.5}
             finished.append((run, result | {"test": dict.fromkeys(METRICS, score if run.configuration else 0.0)}))
     done = {run.key() for run, _ in finished}
     states = {run.key(): "done" if run.key() in done else "waiting" for run in runs}

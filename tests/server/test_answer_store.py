@@ -118,3 +118,16 @@ def test_a_closed_store_says_so(tmp_path):
     store.close()
     with pytest.raises(StoreError, match="closed"):
         store.write(lambda _: None)
+
+
+def test_a_file_whose_making_was_killed_is_made_to_its_end(tmp_path):
+    """Only the first table was there; it was taken for another database."""
+    import sqlite3
+
+    connection = sqlite3.connect(tmp_path / "answers.db")
+    connection.execute("CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID")
+    connection.close()
+    store = Store(tmp_path / "answers.db")
+    with store.read() as found:
+        assert all_answers(found) == []
+    store.close()

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +18,10 @@ import numpy as np
 
 from onepos.datasets.files import check_file, naming, open_binary
 from onepos.datasets.loading import data_root
+from onepos.datasets.npz import open_archive
 from onepos.images.readers import ImageDataset, Part, check_images, join_parts
 from onepos.protocol import cole_split, draw_single_positive
+from onepos.reading import check_size
 from onepos.validation import Indicator, check_known, suggest
 
 
@@ -45,6 +48,20 @@ def find_root(root: str | os.PathLike[str], inside: str, folders: Sequence[str],
         f"{name} must hold {inside}; it is neither in {root} nor in {', '.join(folders)} below it. "
         f"Give the folder into which {name} was extracted."
     )
+
+
+Reader = Callable[..., ImageDataset]
+
+
+def _naming_root(read: Reader) -> Reader:
+    """A reader of a folder, whose errors name the folder where they name no file in it."""
+
+    @wraps(read)
+    def reader(root: str | os.PathLike[str], *more: Any, **options: Any) -> ImageDataset:
+        with naming(root):
+            return read(root, *more, **options)
+
+    return reader
 
 
 class Benchmark(NamedTuple):
@@ -97,6 +114,7 @@ _VOC = Benchmark(
 _VOC_LISTS = {"train": "train", "test": "val"}  # the official val images are the test images of the benchmark
 
 
+@_naming_root
 def read_voc(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
     """Read VOC 2012 as the published single-positive benchmark does.
 
@@ -173,6 +191,7 @@ def _read_voc_flags(lists: Path, classes: list[str], ending: str) -> tuple[dict[
     return rows, lines
 
 
+@_naming_root
 def read_voc_archive(
     labels: str | os.PathLike[str], images: str | os.PathLike[str], folder: str | os.PathLike[str]
 ) -> ImageDataset:
@@ -182,7 +201,7 @@ def read_voc_archive(
     holds `class_names`, and for train and val `Y_…` and `…_images`. The folder appears when it is complete.
     """
     label_path, image_path = check_file(Path(labels)), check_file(Path(images))
-    with naming(label_path), np.load(label_path, allow_pickle=False) as archive:
+    with open_archive(label_path) as archive:
         order = np.argsort(archive["class_names"])
         names = archive["class_names"][order].tolist()
         parts = {
@@ -199,6 +218,7 @@ def _unpack(archive: Path, names: list[str], folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
         whole = Path(beside) / folder.name
         with naming(archive), zipfile.ZipFile(archive) as packed:
+            check_size(archive, sum(member.file_size for member in packed.infolist()))
             packed.extractall(whole, names)
         with suppress(OSError):  # another process was quicker
             whole.rename(folder)
@@ -224,6 +244,7 @@ _COCO_FOLDERS = {
 _COCO_KEPT = {"images", "categories", "annotations", "id", "file_name", "name", "image_id", "category_id"}
 
 
+@_naming_root
 def read_coco(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
     """Read COCO 2014 as the published single-positive benchmark does.
 
@@ -303,6 +324,7 @@ def _label_coco(path: Path, content: dict[str, Any], classes: dict[int, str], fo
                 f"{path.name}, annotations[{place}]: an annotation must be of a listed {what}; it is of {what} "
                 f"{numbers[place]}. Get the file again."
             )
+    check_size(path, len(ids) * len(classes))
     Y = np.zeros((len(ids), len(classes)), np.uint8)
     row_of, column_of = ({number: place for place, number in enumerate(known)} for known in (ids, classes))
     Y[[row_of[image] for image in images], [column_of[category] for category in categories]] = 1
@@ -317,6 +339,7 @@ _CUB = Benchmark(
 _UNKNOWN = 255
 
 
+@_naming_root
 def read_cub(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
     """Read CUB-200-2011 as the published single-positive benchmark does.
 
@@ -353,7 +376,7 @@ def _read_numbered(path: Path) -> dict[int, str]:
     entries: dict[int, str] = {}
     for number, line in numbered_lines(path):
         words = line.split(maxsplit=1)
-        if len(words) != 2 or not words[0].isdigit() or int(words[0]) in entries:
+        if len(words) != 2 or not words[0].isdecimal() or int(words[0]) in entries:
             raise bad_line(path, number, "a line must hold a number of its own and a name", line)
         entries[int(words[0])] = words[1]
     if not entries:
@@ -365,7 +388,7 @@ def _read_cub_split(path: Path, images: dict[int, str]) -> np.ndarray:
     flags: dict[int, bool] = {}
     for number, line in numbered_lines(path):
         words = line.split()
-        if len(words) != 2 or not words[0].isdigit() or int(words[0]) not in images or words[1] not in ("0", "1"):
+        if len(words) != 2 or not words[0].isdecimal() or int(words[0]) not in images or words[1] not in ("0", "1"):
             raise bad_line(path, number, "a line must hold a listed image and 0 (test) or 1 (train)", line)
         flags[int(words[0])] = words[1] == "1"
     missing = [image for image in images if image not in flags]
@@ -379,6 +402,7 @@ def _read_cub_labels(path: Path, images: dict[int, str], names: dict[int, str]) 
     row_of = {str(image): row for row, image in enumerate(images)}
     column_of = {str(attribute): column for column, attribute in enumerate(names)}
     value_of = {"0": 0, "1": 1}
+    check_size(path, len(images) * len(names))
     Y = np.full((len(images), len(names)), _UNKNOWN, np.uint8)
     for number, line in numbered_lines(path):
         words = line.split(maxsplit=3)
@@ -412,6 +436,7 @@ _NUS = Benchmark(
 )
 
 
+@_naming_root
 def read_nuswide(root: str | os.PathLike[str], *, strict: bool = True, check_files: bool = True) -> ImageDataset:
     r"""Read NUS-WIDE; rows without a positive label are kept (22 % of the benchmark), `describe` counts them.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -111,7 +111,7 @@ def read_results(source: str | os.PathLike[str]) -> StudyResults:
     failed, skipped = ([run for run in runs if states[run.key()] == state] for state in ("failed", "skipped"))
     reasons = {run.key(): store.failure(run)["error"] for run in failed}
     reasons |= {run.key(): store.reason(run) for run in skipped}
-    return StudyResults(study, runs, _finished(runs, done), states, reasons)
+    return StudyResults(study, runs, _finished(runs, done, path), states, reasons)
 
 
 def _read_packed(path: Path) -> StudyResults:
@@ -122,11 +122,84 @@ def _read_packed(path: Path) -> StudyResults:
     reasons = {run.key(): content["reason"] for run, content in contents if "reason" in content}
     settled = dict.fromkeys(reasons, "skipped") | dict.fromkeys(done, "done")
     states = {run.key(): settled.get(run.key(), "waiting") for run in runs}
-    return StudyResults(study, runs, _finished(runs, done), states, reasons)
+    return StudyResults(study, runs, _finished(runs, done, path), states, reasons)
 
 
-def _finished(runs: Iterable[Run], done: Mapping[str, Mapping[str, Any]]) -> tuple[Finished, ...]:
-    return tuple((run, done[run.key()]) for run in runs if run.key() in done)
+def _finished(runs: Iterable[Run], done: Mapping[str, Mapping[str, Any]], source: Path) -> tuple[Finished, ...]:
+    finished = tuple((run, done[run.key()]) for run in runs if run.key() in done)
+    for run, result in finished:
+        wrong = find_wrong(result)
+        if wrong:
+            raise ValueError(
+                f"{source} must hold results written by onepos; that of run {run.key()} has {wrong}. Delete the run's "
+                "file, and `onepos bench run` makes it again; a packed file must be packed again."
+            )
+    return finished
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+
+
+def _are_numbers(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(map(_is_number, value)))
+
+
+def _are_scores(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
+
+
+def _is_timing(value: Any) -> bool:
+    numbers = {key: entry for key, entry in value.items() if key != "device"} if isinstance(value, dict) else None
+    return numbers is not None and _are_scores(numbers) and isinstance(value.get("device", ""), str | None)
+
+
+def _is_trace(value: Any) -> bool:
+    if value is None:
+        return True
+    rows = [row for part in value.values() for row in part or ()] if isinstance(value, dict) else [0]
+    return all(map(_are_numbers, rows)) and all(isinstance(part, list | None) for part in value.values())
+
+
+# What a result holds; reports read the first ones of every result, and the others where they are there.
+_NEEDED: dict[str, Callable[[Any], bool]] = {
+    "test": _are_scores,
+    "validation": _are_scores,
+    "criteria": _are_scores,
+    "timing": _is_timing,
+    "diverged": lambda value: isinstance(value, bool),
+    "best_epoch": _is_whole,
+    "n_labels": _is_whole,
+    "cardinality": _is_number,
+}
+_OTHERS: dict[str, Callable[[Any], bool]] = {
+    "n_epochs": _is_whole,
+    "prior_error": _is_number,
+    "loss": _are_numbers,
+    "curve": _are_numbers,
+    "prior": _are_numbers,
+    "true_prior": _are_numbers,
+    "privileged": lambda value: isinstance(value, list) and all(isinstance(word, str) for word in value),
+    "rules": lambda value: isinstance(value, dict) and all(map(_are_scores, value.values())),
+    "trace": _is_trace,
+}
+
+
+def find_wrong(result: Any) -> str:
+    """What a stored result lacks, or holds in another form; empty where it is as a run gives it."""
+    if not isinstance(result, Mapping):
+        return f"a result of another kind, {str(result)[:40]!r}"
+    for name, is_right in (_NEEDED | _OTHERS).items():
+        if name not in result:
+            if name in _NEEDED:
+                return f"no {name!r}"
+        elif not is_right(result[name]):
+            return f"as {name!r} {str(result[name])[:40]!r}"
+    return ""
 
 
 def choose(study: Study, results: Iterable[Finished], selection: Selection | None = None) -> Chosen:

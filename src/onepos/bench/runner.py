@@ -8,7 +8,10 @@ not.
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -127,9 +130,18 @@ def _start_workers(
 def _worker(folder: str, stale_after: float, share: _Share, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who started this, and who ends it by SIGTERM
     signal.signal(signal.SIGTERM, _leave)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     store = Store(folder, stale_after=stale_after)
     _work(store.study(), store, share, None)
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it has gone, however it went."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _leave(*_: Any) -> None:

@@ -26,7 +26,6 @@ import tempfile
 import threading
 import time
 import traceback
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
@@ -37,6 +36,7 @@ from typing import Any
 from onepos.bench.study import Run, Study
 from onepos.bench.study_file import parse_stored, write_study
 from onepos.files import write_atomically
+from onepos.reading import naming, open_binary, parse_json, read_bytes, shorten
 from onepos.validation import without_nan
 
 
@@ -85,7 +85,8 @@ class Store:
     def study(self) -> Study:
         """The study the folder is about."""
         path = self.folder / "study.toml"
-        return parse_stored(path.read_text(encoding="utf-8"), str(path))
+        with naming(path):
+            return parse_stored(read_bytes(path).decode(), str(path))
 
     def save(self, run: Run, result: Mapping[str, Any]) -> None:
         """Write down what a run gave, which makes it done. Equal results give equal bytes; NaN and ∞ become null."""
@@ -222,7 +223,8 @@ class Store:
             return "running"
         if not beat:
             return "waiting"
-        return "stale" if now - beat > self.stale_after else "running"
+        # A beat from the future is of a clock that was wrong; a process that lives beats again by the one of now.
+        return "stale" if abs(now - beat) > self.stale_after else "running"
 
     def _latest_claims(self) -> dict[str, Path]:
         return {path.stem: path for path in sorted((self.folder / "claims").glob("*.*"), key=_number)}
@@ -262,14 +264,14 @@ class Store:
         """The run of a file and what the file holds of it; it must be whole and named after the run."""
         path = self._path(folder, key)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(read_bytes(path), path)
             run = Run.from_json(content.pop("run"))
             if run.key() != key or _CONTENT[folder] not in content:
                 raise ValueError(f"it holds {', '.join(content) or 'nothing'} of run {run.key()}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{path} must hold the {_CONTENT[folder]} of the run it is named after; it is damaged "
-                f"({type(error).__name__}: {error}). Delete it, and the run is made again."
+                f"({type(error).__name__}: {shorten(str(error))}). Delete it, and the run is made again."
             ) from error
         return run, content
 
@@ -280,13 +282,28 @@ _CONTENT = {"runs": "result", "failed": "trace", "skipped": "reason"}
 
 def read_packed(path: str | os.PathLike[str]) -> tuple[str, list[tuple[Run, dict[str, Any]]]]:
     """What `Store.pack` wrote: the text of the study, and of each run its result, or the reason why it was skipped."""
+    path = Path(path)
     try:
-        first, *lines = gzip.decompress(Path(path).read_bytes()).decode().splitlines()
-        contents = [json.loads(line) for line in lines]
-        return json.loads(first)["study"], [(Run.from_json(content.pop("run")), content) for content in contents]
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError) as error:
-        what = f"{path} must be a file written by `onepos bench pack`; it can not be read ({error})."
-        raise ValueError(what) from error
+        with naming(path), open_binary(path) as file:
+            content = file.read() if path.suffix == ".gz" else gzip.decompress(file.read())
+        first, *lines = content.decode().split("\n")
+        study = str(parse_json(first, path)["study"])
+        runs = [_read_line(parse_json(line, path)) for line in lines if line]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        what = f"{path} must be a file written by `onepos bench pack`; it can not be read ({shorten(str(error))}). "
+        raise ValueError(f"{what}Pack the study again.") from error
+    return study, runs
+
+
+def _read_line(content: Any) -> tuple[Run, dict[str, Any]]:
+    """A run of a packed file, and its result or reason."""
+    run = Run.from_json(content.pop("run"))
+    run.key()
+    if not isinstance(content.get("result", {}), dict) or not isinstance(content.get("reason", ""), str):
+        raise ValueError(f"run {run.key()} has a result or a reason of another kind")
+    return run, content
 
 
 def find_stores(folder: str | os.PathLike[str]) -> dict[str, Store]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -80,13 +81,27 @@ class Run:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Run:
         """The run that `to_json` wrote."""
+        if not isinstance(content, Mapping):
+            raise ValueError(f"a run must be a table of fields; it is {str(content)[:40]!r}.")
         odd = sorted((set(content) - {"images"}) ^ set(_RUN_FIELDS))
         if odd:
             raise ValueError(f"a run must have the fields {', '.join(_RUN_FIELDS)}; it differs in {', '.join(odd)}.")
+        for name, kinds in _RUN_TYPES.items():
+            if not isinstance(content[name], kinds) or isinstance(content[name], bool):
+                raise ValueError(f"the field {name} of a run is of another type; it is {str(content[name])[:40]!r}.")
         images = ImageSettings(**content["images"]) if "images" in content else None
         return cls(**{**content, "hidden": tuple(content["hidden"]), "images": images})
 
 
+_NUMBER = (int, float)
+_RUN_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("dataset", "method", "network", "scaling", "bias_init", "select_metric", "select_labels"), str),
+    **dict.fromkeys(("epochs", "batch_size", "split_seed", "draw_seed", "seed", "trial", "configuration"), int),
+    **dict.fromkeys(("lr", "weight_decay"), _NUMBER),
+    "parameters": dict,
+    "hidden": list,
+    "threshold": (int, float, str),
+}
 _RUN_FIELDS = tuple(each.name for each in dataclasses.fields(Run) if each.name != "images")
 
 
@@ -193,6 +208,15 @@ class Study:
             ({name: point[name] for name in shared}, {name: point[f"parameters.{name}"] for name in own})
             for point in draw_points(axes, self.sampler, count, self.seed)
         ]
+
+    def n_points(self, method: str, count: int | None) -> int:
+        """How many configurations a method has at most, without listing them."""
+        own = [len(axis.entries) for axis in self._own_axes(method).values()]
+        if self.sampler == "star":
+            return 1 + sum(own)
+        if self.sampler == "grid":
+            return math.prod([len(self.networks), *own, *(len(axis.entries) for axis in self.space.values())])
+        return count or 1
 
     def star(self, method: str) -> list[dict[str, Any]]:
         """With the sampler "star", what each configuration of a method sets on its own, the centre first."""

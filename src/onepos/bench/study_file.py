@@ -20,10 +20,14 @@ from typing import Any, NamedTuple, TypeAlias
 from onepos.bench.grid import SAMPLERS, Axis
 from onepos.bench.study import Budget, ImageSettings, Selection, Study, parse_network
 from onepos.metrics import METRICS
+from onepos.reading import naming, read_bytes, shorten
 from onepos.training.selection import MAJORITY
 from onepos.validation import suggest
 
 STUDIES = Path(__file__).with_name("studies")
+
+MOST_RUNS = 100_000
+"""Runs of a method on a data set."""
 
 
 class _Kind(NamedTuple):
@@ -98,7 +102,8 @@ def read_study(
         seed: In place of the file's `seed`; where that changes it, it is added to the study's name.
     """
     path = _find_study(source)
-    study = _read(_parse(path.read_bytes(), path.name), _load_names())
+    with naming(path):
+        study = _read(_parse(read_bytes(path), path.name), _load_names())
     asked = {"metric": metric or study.selection.metric, "labels": labels or study.selection.labels}
     selection = Selection(**_Table(asked, path.name, "selection").all(_SELECTION))
     name = study.name if selection.labels == study.selection.labels else f"{study.name}-{selection.labels}"
@@ -115,19 +120,21 @@ def read_studies(
     As `read_study`, but the file may hold a name and a list of `studies` that lie beside it or ship along.
     """
     path = _find_study(source)
-    file = _parse(path.read_bytes(), path.name)
-    if "studies" not in file.content:
-        study = read_study(path, labels=labels, seed=seed)
-        return study.name, {".": study}
-    file.check_keys(["name", "studies"])
-    beside = [path.with_name(f"{name}.toml") for name in file.names("studies")]
-    studies = [read_study(each if each.is_file() else each.stem, labels=labels, seed=seed) for each in beside]
-    return file.get("name", _TEXT), {study.name: study for study in studies}
+    with naming(path):
+        file = _parse(read_bytes(path), path.name)
+        if "studies" not in file.content:
+            study = read_study(path, labels=labels, seed=seed)
+            return study.name, {".": study}
+        file.check_keys(["name", "studies"])
+        beside = [path.with_name(f"{name}.toml") for name in file.names("studies")]
+        studies = [read_study(each if each.is_file() else each.stem, labels=labels, seed=seed) for each in beside]
+        return file.get("name", _TEXT), {study.name: study for study in studies}
 
 
 def parse_stored(text: str, file: str = "study.toml") -> Study:
     """The study of a text that `write_study` made; names of methods, parameters and networks are taken as they are."""
-    return _read(_parse(text.encode(), file), _Names())
+    with naming(file):
+        return _read(_parse(text.encode(), file), _Names())
 
 
 def write_study(study: Study) -> str:
@@ -183,8 +190,8 @@ def _load_names() -> _Names:
 def _parse(content: bytes, file: str) -> _Table:
     try:
         return _Table(tomllib.loads(content.decode()), file)
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(f"{file} must be TOML in UTF-8; {error}. Mend the file.") from error
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise ValueError(f"{file} must be TOML in UTF-8; {shorten(str(error))}. Mend the file.") from error
 
 
 class _Table:
@@ -298,6 +305,7 @@ def _read(file: _Table, names: _Names) -> Study:
         **plain,
     )
     _check_axes(file, study)
+    _check_count(file, study)
     return study
 
 
@@ -437,6 +445,18 @@ def _check_axes(file: _Table, study: Study) -> None:
             raise ValueError(
                 f"{file.file}: {name} of {method} must be fixed or searched, not both; it stands in "
                 f"[parameters.{method}] and in [space.parameters.{method}]. Take it out of one."
+            )
+
+
+def _check_count(file: _Table, study: Study) -> None:
+    """Refuse more runs than anyone can make, before they are listed."""
+    for dataset, method in product(study.datasets, study.methods):
+        budget = study.budgets.get(dataset, study.budget)
+        n_runs = study.n_points(method, budget.configurations) * budget.trials
+        if n_runs > MOST_RUNS:
+            raise ValueError(
+                f"{file.file}: a method must have at most {MOST_RUNS:,} runs on a data set; {method} has {n_runs:,} "
+                f"on {dataset}. Lower trials or configurations."
             )
 
 

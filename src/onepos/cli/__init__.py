@@ -16,6 +16,7 @@ from onepos.cli.exporting import export
 from onepos.cli.models import demo, evaluate, fit, predict, priors
 from onepos.cli.reporting import report
 from onepos.cli.serving import serve
+from onepos.reading import shorten
 
 app = typer.Typer(
     name="onepos",
@@ -69,10 +70,10 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:  # whatever failed, the user reads one sentence
         if debug:
             raise
-        complain(" ".join(str(error).split()) or type(error).__name__)
+        complain(shorten(str(error)) or type(error).__name__)
         raise SystemExit(2 if isinstance(error, _WRONG_INPUT) else 1) from None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
     if issubclass(category, UserWarning):
-        print(f"warning: {message}", file=sys.stderr)
+        print(f"warning: {shorten(str(message))}", file=sys.stderr)

@@ -55,7 +55,7 @@ def bench_run(
     name, studies = read_studies(study, labels=labels, seed=seed)
     only = data.split(",") if data else None
     n_workers = workers or (os.cpu_count() or 1 if device == "cpu" else 1)
-    n_failed = 0
+    n_failed = n_open = 0
     chosen = {
         folder: only if only is None or len(studies) == 1 else [each for each in only if each in plan.datasets]
         for folder, plan in studies.items()
@@ -75,8 +75,22 @@ def bench_run(
         if status.failed:
             of_all = f"{status.failed} of {len(plan.runs())} runs failed"
             complain(f"{of_all}. See why: onepos bench status {store.folder}")
-    if n_failed:
+        names = plan.datasets if chosen[folder] is None else chosen[folder]
+        n_open += _complain_of_missing(store, [run for run in plan.runs() if run.dataset in (names or ())])
+    if n_failed or n_open:
         raise Exit(1)
+
+
+def _complain_of_missing(store: Store, runs: list[Run]) -> int:
+    """How many runs are neither done nor given up, with a sentence where there are some."""
+    status = store.status(runs)
+    n_open = len(runs) - status.settled
+    if n_open:
+        complain(
+            f"every run must be finished; {n_open} of {len(runs)} are not, of which {status.running} are with other "
+            f"processes: {store.folder}. Run the same command again to make the rest."
+        )
+    return n_open
 
 
 @bench_app.command("status")

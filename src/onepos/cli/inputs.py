@@ -606,10 +606,10 @@ def _list_images(
 
 def _holds_labels(name: str) -> bool:
     """Whether an NPZ file is a data set, with the split that may come with it, and not features alone."""
-    import numpy as np
+    from onepos.datasets.npz import open_archive
 
     try:
-        with np.load(name) as archive:
+        with open_archive(Path(name)) as archive:
             return "Y" in archive or "y" in archive
     except (OSError, ValueError):
         return False  # the reader of features explains what is wrong with the file

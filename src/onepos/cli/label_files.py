@@ -182,6 +182,7 @@ def _read_long(table: Table, file: str, options: RowOptions, ids: list[str] | No
 
     from onepos.datasets.files import naming
     from onepos.labels import Labels, natural_order
+    from onepos.reading import check_label_count
 
     name = table.path.name
     texts = {column: pd.Series(table.to_texts(column)) for column in ("item", "label")}
@@ -200,6 +201,7 @@ def _read_long(table: Table, file: str, options: RowOptions, ids: list[str] | No
         frame = table.frame.assign(item=items, label=texts["label"])
         names = [str(row) for row in range(n_rows)] if ids is None else ids
         labels = Labels.from_long(frame, names, answers=answers, place=table.place)
+        check_label_count(len(names), len(labels.classes))
     order = np.array(sorted(labels.classes.tolist(), key=natural_order))
     return Labels.read(labels, n_rows, classes=order)
 

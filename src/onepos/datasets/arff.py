@@ -21,6 +21,7 @@ import scipy.sparse as sp
 
 from onepos.datasets.dataset import Dataset, Features
 from onepos.datasets.files import check_file, naming, open_binary, strip_suffix
+from onepos.reading import check_size
 from onepos.validation import suggest, to_dense
 
 BLOCK = 2048
@@ -61,6 +62,8 @@ def read_arff(path: str | Path, xml: str | Path | None = None, *, labels: int | 
         chosen = _choose_labels(path, relation, attributes, xml, labels)
         values = _read_rows(path, lines, attributes)
         columns = sorted(set(range(len(attributes))) - set(chosen))
+        width = sum(len(attributes[j].values or ()) if attributes[j].is_named else 1 for j in columns)
+        check_size(path, 4 * values.shape[0] * (1 if sp.issparse(values) else width))
         X, feature_names = _take_features(values, attributes, columns)
         return Dataset(
             name=strip_suffix(path),

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from onepos.datasets.files import check_file, naming
 from onepos.files import write_atomically
+from onepos.reading import check_size
 from onepos.validation import Indicator, check_indicator, one_hot
 
 FORMAT = 1
@@ -60,6 +61,7 @@ def load_draw(path: str | Path, Y: npt.ArrayLike | None = None) -> Indicator:
     path = check_file(Path(path))
     with naming(path, "Draw again and save it."):
         gamma, n_labels = _check_content(path, json.loads(path.read_bytes()))
+        check_size(path, len(gamma) * n_labels)
         observed = one_hot(gamma, n_labels)
     if Y is not None:
         _check_against(path, observed, np.asarray(Y))

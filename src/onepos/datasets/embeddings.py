@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from onepos.datasets.files import check_file, naming
+from onepos.datasets.npz import open_archive
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,25 +35,33 @@ def read_embeddings(path: str | Path, id_column: str | None = None) -> Embedding
     with naming(path):
         if kind == ".parquet":
             return from_frame(_read_parquet(path), path.name, id_column)
+        if kind == ".npz":
+            return _read_archive(path)
         try:
-            found = np.load(path, mmap_mode="r" if kind == ".npy" else None, allow_pickle=False)
+            found = np.load(path, mmap_mode="r", allow_pickle=False)
         except ValueError:
+            found = None
+        if not isinstance(found, np.ndarray):
             raise ValueError(
                 f"{path.name} must hold an array of numbers; it is of another kind. Write it with numpy.save."
-            ) from None
-        if isinstance(found, np.ndarray):
-            return Embeddings(_check(found, path.name), None)
-        with found:
-            if "X" not in found.files:
-                raise ValueError(
-                    f"{path.name} must hold the vectors as X, and ids if there are any; it holds "
-                    f"{', '.join(found.files) or 'nothing'}. Write it with numpy.savez(file, X=vectors, ids=ids)."
-                )
-            ids = found["ids"] if "ids" in found.files else None
-            X = _check(found["X"], path.name)
-    if ids is not None and ids.shape != (len(X),):
-        raise ValueError(f"{path.name} must hold an id per row of X; it holds {ids.size} ids and {len(X)} rows.")
-    return Embeddings(X, None if ids is None else [str(each) for each in ids.tolist()])
+            )
+        return Embeddings(_check(found, path.name), None)
+
+
+def _read_archive(path: Path) -> Embeddings:
+    with open_archive(path) as archive:
+        if "X" not in archive:
+            raise ValueError(
+                f"{path.name} must hold the vectors as X, and ids if there are any; it holds "
+                f"{', '.join(archive.files) or 'nothing'}. Write it with numpy.savez(file, X=vectors, ids=ids)."
+            )
+        ids = archive["ids"] if "ids" in archive.files else None
+        X = _check(archive["X"], path.name)
+        if ids is not None and ids.shape != (len(X),):
+            raise ValueError(
+                f"{path.name} must hold an id per row of X; it holds {ids.size} ids and {len(X)} rows. Write both."
+            )
+        return Embeddings(X, None if ids is None else [str(each) for each in ids.tolist()])
 
 
 def list_column(frame: pd.DataFrame) -> str | None:

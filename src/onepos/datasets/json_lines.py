@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onepos.datasets.files import open_binary
+from onepos.datasets.files import naming, open_binary
+from onepos.reading import check_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,13 +18,14 @@ def read_json_lines(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     rows = []
-    with open_binary(path) as file:
+    names: set[str] = set()
+    with naming(path), open_binary(path) as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
             try:
                 row = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(
                     f"{path.name}, line {number}: every line must be a JSON object; this one is not ({error}). Correct "
                     "the line, or get the file again if it was cut off."
@@ -34,4 +36,6 @@ def read_json_lines(path: Path) -> pd.DataFrame:
                     f"one is a {type(row).__name__}. Write one object per line."
                 )
             rows.append(row)
-    return pd.DataFrame(rows)
+            names.update(row)
+        check_size(path, 8 * len(rows) * len(names))  # each line may name columns of its own
+        return pd.DataFrame(rows)

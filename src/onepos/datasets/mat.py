@@ -7,7 +7,7 @@ damaged.
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from onepos.datasets.dataset import Dataset, Rows, check_indices, stack_rows
 from onepos.datasets.files import check_file, naming
+from onepos.reading import check_size, most_bytes, too_large
 from onepos.validation import Indicator, check_known, to_dense
 
 # (features, labels) as the known collections call them; two pairs where train and test are kept apart.
@@ -27,6 +28,9 @@ LAYOUTS = (
     (("data", "target"),),
 )
 INDEX_KEYS = {"train": "tr_idx", "val": "va_idx", "test": "te_idx"}
+_KNOWN = frozenset(key for layout in LAYOUTS for pair in layout for key in pair) | {*INDEX_KEYS.values(), "Y_obs"}
+"""Variables that are read; others are left on the disk, whatever their size."""
+
 Orientation = Literal["auto", "rows", "columns"]
 Arrays = Mapping[str, Any]
 
@@ -51,10 +55,11 @@ def read_mat(
         raise ValueError(f"orientation must be auto, rows or columns; it is '{orientation}'. Choose one.")
     path = check_file(Path(path))
     with naming(path):
-        arrays = _load_hdf5(path) if _is_hdf5(path) else load_mat5(path)
+        wanted = _KNOWN | {name for name in (labels, features) if name is not None}
+        arrays = (_load_hdf5 if _is_hdf5(path) else load_mat5)(path, wanted)
+        layout = _choose_layout(path, arrays, features, labels)
         for matrix in arrays.values():
             check_indices(matrix)
-        layout = _choose_layout(path, arrays, features, labels)
         parts = [_read_part(path, arrays, *keys, orientation) for keys in layout]
         X = stack_rows([X for X, _ in parts])
         Y = np.concatenate([Y for _, Y in parts])
@@ -75,30 +80,54 @@ def _is_hdf5(path: Path) -> bool:
     return head.startswith((b"MATLAB 7.3", b"\x89HDF"))
 
 
-def _load_hdf5(path: Path) -> dict[str, Any]:
+def _load_hdf5(path: Path, wanted: Collection[str]) -> dict[str, Any]:
     try:
         import h5py
     except ImportError:
         raise ImportError(
             f"{path.name} is a MATLAB 7.3 file and needs h5py, which is not installed. Run: pip install 'onepos[mat73]'"
         ) from None
+    arrays: dict[str, Any] = {}
     with h5py.File(path, "r") as file:
-        arrays = {key: _load_node(node) for key, node in file.items() if not key.startswith("#")}
-    return {
-        key: array
-        for key, array in arrays.items()
-        if sp.issparse(array) or (isinstance(array, np.ndarray) and array.ndim == 2 and array.dtype.kind in "buif")
-    }
+        for key in file:
+            # A link may lead to another file, which someone who passes a file on must not make us read.
+            if key.startswith("#") or not isinstance(file.get(key, getlink=True), h5py.HardLink):
+                continue
+            array = _load_node(path, file[key]) if key in wanted else None
+            is_matrix = isinstance(array, np.ndarray) and array.ndim == 2 and array.dtype.kind in "buif"
+            if array is None or sp.issparse(array) or is_matrix:
+                arrays[key] = array
+    return arrays
 
 
-def _load_node(node: Any) -> Any:
+def _load_node(path: Path, node: Any) -> Any:
     if "MATLAB_sparse" in node.attrs:
-        n_rows, pointers = int(node.attrs["MATLAB_sparse"]), node["jc"][()]
+        n_rows, pointers = int(node.attrs["MATLAB_sparse"]), _load_values(path, node["jc"])
         # MATLAB leaves data and ir out when there is nothing in the matrix.
-        data, rows = (node[key][()] if key in node else np.zeros(0) for key in ("data", "ir"))
-        return sp.csc_array((data, rows.astype(np.int64), pointers), shape=(n_rows, len(pointers) - 1))
+        data, rows = (_load_values(path, node[key]) if key in node else np.zeros(0) for key in ("data", "ir"))
+        shape = n_rows, len(pointers) - 1
+        _check_shape(path, shape)
+        return sp.csc_array((data, rows.astype(np.int64), pointers), shape=shape)
     # HDF5 keeps the rows of a MATLAB matrix as columns.
-    return node[()].T if hasattr(node, "dtype") else None
+    return _load_values(path, node).T if hasattr(node, "dtype") else None
+
+
+def _check_shape(path: Path, shape: tuple[int, int]) -> None:
+    """Refuse a sparse matrix of a size that takes far more memory than its file, even with nothing in it."""
+    if min(shape) < 0:
+        raise ValueError(f"{path.name} must hold matrices of a size; one is {shape[0]} × {shape[1]}. Get it again.")
+    check_size(path, 8 * max(shape))
+
+
+def _load_values(path: Path, node: Any) -> npt.NDArray[Any]:
+    """The values of a variable, which must be in the file itself and of a size that goes with it."""
+    if node.external or node.is_virtual:
+        raise ValueError(
+            f"{path.name} must hold its values itself; those of '{node.name}' are in other files. Save it again with "
+            "-v7.3, or with -v7."
+        )
+    check_size(path, node.size * node.dtype.itemsize)
+    return np.asarray(node[()])
 
 
 def _choose_layout(path: Path, arrays: Arrays, features: str | None, labels: str | None) -> tuple[tuple[str, str], ...]:
@@ -141,6 +170,7 @@ def _read_part(
 
 
 def _to_indicator(path: Path, key: str, labels: Any) -> Indicator:
+    check_size(path, 8 * int(labels.shape[0]) * int(labels.shape[1]))
     values = to_dense(labels)
     negative = -1 if (values == -1).any() else 0
     wrong = np.argwhere((values != 1) & (values != negative))
@@ -190,6 +220,7 @@ HEADER = 128
 MATRIX, COMPRESSED = 14, 15
 SPARSE, NUMERIC = 5, range(6, 16)
 COMPLEX = 0x0800
+_PEEK = 4096
 NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
 
 
@@ -202,22 +233,30 @@ class _Element(NamedTuple):
 class _File(NamedTuple):
     name: str
     order: str
+    most: int  # bytes to which a compressed variable may unfold
+    path: Path
 
     def fail(self, offset: int, what: str) -> NoReturn:
         raise ValueError(f"{self.name}, byte {offset}: {what}. The file is damaged; get it again.")
 
 
-def load_mat5(path: Path) -> dict[str, Any]:
+def load_mat5(path: Path, wanted: Collection[str] | None = None) -> dict[str, Any]:
     """Return the real numeric and sparse matrices of a file of versions 5 to 7 by name; all else is passed over.
+
+    With `wanted` compressed ones of other names are not unpacked: they are None.
 
     A file is a header of 128 bytes and a row of elements; an element is a tag (type, size) and data filled up to eight
     bytes. A matrix is an element made of elements: flags, sizes, name, values.
     """
     content = memoryview(path.read_bytes())
-    file = _File(path.name, _read_order(path.name, bytes(content[:HEADER])))
-    matrices = {}
+    file = _File(path.name, _read_order(path.name, bytes(content[:HEADER])), most_bytes(path), path)
+    matrices: dict[str, Any] = {}
     for element in _split_elements(file, content[HEADER:], HEADER):
         if element.kind == COMPRESSED:
+            name = _peek_name(file, element)
+            if wanted is not None and name is not None and name not in wanted:
+                matrices[name] = None
+                continue
             element = next(_split_elements(file, _decompress(file, element), element.offset), element)
         if element.kind != MATRIX:
             file.fail(element.offset, f"a variable must be a matrix (type 14); its type is {element.kind}")
@@ -240,12 +279,28 @@ def _read_order(name: str, header: bytes) -> str:
 def _decompress(file: _File, element: _Element) -> memoryview:
     unpacker = zlib.decompressobj()
     try:
-        data = unpacker.decompress(element.data)
+        data = unpacker.decompress(element.data, file.most)
     except zlib.error as error:
         file.fail(element.offset, f"compressed data must be whole; {error}")
+    if len(data) == file.most and not unpacker.eof:
+        raise too_large(file.path, "more", file.most)
     if not unpacker.eof:
         file.fail(element.offset, "compressed data must be whole; its end is missing")
     return memoryview(data)
+
+
+def _peek_name(file: _File, element: _Element) -> str | None:
+    """The name of a compressed matrix by its first bytes; None where they do not hold it."""
+    try:
+        head = memoryview(zlib.decompressobj().decompress(element.data, _PEEK))
+        kind, _ = struct.unpack_from(file.order + "II", head, 0)
+        if kind != MATRIX:
+            return None
+        parts = _split_elements(file, head[8:], element.offset)
+        _, _, name = next(parts), next(parts), next(parts)
+        return bytes(name.data).decode("latin-1")
+    except (zlib.error, struct.error, StopIteration, ValueError):
+        return None
 
 
 def _split_elements(file: _File, data: memoryview, start: int) -> Iterator[_Element]:
@@ -311,4 +366,5 @@ def _build_sparse(
     # MATLAB may reserve more space than it uses.
     if not 0 <= n_stored <= min(len(rows), len(values)):
         file.fail(element.offset, f"'{name}' must hold {n_stored} values and rows; it holds fewer")
+    _check_shape(file.path, shape)
     return sp.csc_array((values[:n_stored], rows[:n_stored].astype(np.int64), pointers), shape=shape)

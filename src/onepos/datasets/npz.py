@@ -7,17 +7,21 @@ in `<name>_X.npz` beside it, as `scipy.sparse.save_npz` writes them. Pickled con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from onepos.datasets.dataset import Dataset, Features, Rows, check_features
 from onepos.datasets.files import check_file, naming
 from onepos.files import replacing
 from onepos.labels import binarize
+from onepos.reading import check_size
 from onepos.validation import Indicator, check_truth, one_hot, read_groups
 
 PART_KEYS = {"train": "train_idx", "val": "val_idx", "test": "test_idx"}
@@ -97,16 +101,43 @@ def _sparse_path(path: Path) -> Path:
     return path.with_name(f"{path.stem}_X.npz")
 
 
-def _load_arrays(path: Path) -> dict[str, Any]:
+@contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """The arrays of an NPZ file by name, each read when it is taken; pickles are refused, and arrays without end."""
     with naming(path):
-        try:
-            archive = np.load(path, allow_pickle=False)
-        except ValueError as error:  # NumPy takes what it does not know for a pickle, and offers to read it
-            raise ValueError(f"{path.name} must be an NPZ archive; it is of another kind. Use numpy.savez.") from error
-        if isinstance(archive, np.ndarray):
-            raise ValueError(f"{path.name} must be an NPZ archive; it holds a single array. Use numpy.savez.")
-        with archive:
-            return {key: _load_array(path, archive, key) for key in archive.files}
+        with check_file(path).open("rb") as handle:
+            start = handle.read(4)
+        if start not in (b"PK\x03\x04", b"PK\x05\x06"):
+            found = "holds a single array" if start == b"\x93NUM" else "is of another kind"
+            raise ValueError(f"{path.name} must be an NPZ archive; it {found}. Use numpy.savez.")
+        with zipfile.ZipFile(path) as packed:
+            check_size(path, sum(member.file_size for member in packed.infolist()))
+        with np.load(path, allow_pickle=False) as archive:
+            yield Archive(path, archive)
+
+
+class Archive:
+    """What is in an NPZ file."""
+
+    def __init__(self, path: Path, archive: Any) -> None:
+        self.path, self.files, self._archive = path, list(archive.files), archive
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.files
+
+    def __getitem__(self, key: str) -> npt.NDArray[Any]:
+        if key not in self.files:
+            held = ", ".join(self.files[:12]) or "nothing"
+            raise ValueError(f"{self.path.name} must hold the array '{key}'; it holds {held}. Get the file again.")
+        array = _load_array(self.path, self._archive, key)
+        if not isinstance(array, np.ndarray):  # NumPy gives the bytes of what is no array
+            raise ValueError(f"{self.path.name}: '{key}' must be an array; it is of another kind. Use numpy.savez.")
+        return array
+
+
+def _load_arrays(path: Path) -> dict[str, Any]:
+    with open_archive(path) as archive:
+        return {key: archive[key] for key in archive.files}
 
 
 def _load_array(path: Path, archive: Any, key: str) -> Any:
@@ -126,8 +157,10 @@ def _find_features(path: Path, arrays: Arrays) -> Any:
         return arrays["X"]
     sparse_path = path if "indptr" in arrays else _sparse_path(path)
     if sparse_path.exists():
-        with naming(sparse_path):
-            return sp.load_npz(sparse_path)
+        with open_archive(sparse_path):
+            matrix = sp.load_npz(sparse_path)
+            check_size(sparse_path, 8 * max(matrix.shape))
+            return matrix
     raise ValueError(
         f"{path.name} must hold features as X, or have {sparse_path.name} beside it; it holds "
         f"{', '.join(arrays) or 'nothing'}. Add the features."
@@ -174,11 +207,11 @@ def read_pooled_features(labels: str | Path, features: str | Path) -> Dataset:
         features: Archive of features, `X_train` and `X_val`.
     """
     label_path, feature_path = check_file(Path(labels)), check_file(Path(features))
-    with naming(feature_path), np.load(feature_path, allow_pickle=False) as archive:
+    with open_archive(feature_path) as archive:
         X = np.concatenate([archive["X_train"], archive["X_val"]]).astype(np.float32)
         n_official = len(archive["X_train"])
         rows = np.concatenate([archive["train_rows"], archive["val_rows"]]) if "train_rows" in archive else None
-    with naming(label_path), np.load(label_path, allow_pickle=False) as archive:
+    with open_archive(label_path) as archive:
         Y, labels_observed, names = _voc(archive) if rows is None else _coco(archive, rows)
     train, val = cole_rows(n_official)
     with naming(feature_path):

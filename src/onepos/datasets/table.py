@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from onepos.datasets.json_lines import read_json_lines
 from onepos.datasets.raw import RawDataset
 from onepos.labels import Labels, binarize
 from onepos.long_labels import Answers
+from onepos.reading import check_size
 from onepos.validation import check_cases, check_known, find_repeat, name_some, read_groups
 
 if TYPE_CHECKING:
@@ -424,18 +426,16 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        from pyarrow import ArrowInvalid
+        import pyarrow.parquet
     except ImportError:
         raise ImportError(
             f"{path.name} needs pyarrow, which is not installed. Run: pip install 'onepos[parquet]'"
         ) from None
     with naming(path):
-        try:
-            return pd.read_parquet(path)
-        except ArrowInvalid as error:
-            raise ValueError(
-                f"{path.name} must be a Parquet file; it is damaged or of another kind. Get it again."
-            ) from error
+        facts = pyarrow.parquet.ParquetFile(path).metadata
+        stored = sum(facts.row_group(k).total_byte_size for k in range(facts.num_row_groups))
+        check_size(path, max(stored, 8 * facts.num_rows * facts.num_columns))  # equal cells take next to no room in it
+        return pd.read_parquet(path)
 
 
 def _read_text(path: Path, file: BinaryFile, text: set[str | None]) -> tuple[pd.DataFrame, str]:
@@ -446,6 +446,9 @@ def _read_text(path: Path, file: BinaryFile, text: set[str | None]) -> tuple[pd.
     with closing(_cells(file, delimiter)) as rows:
         _, columns = next(rows, (0, list[str]()))
     _check_header(path, columns)
+    file.seek(0)
+    n_lines = sum(block.count(b"\n") for block in iter(partial(file.read, 1 << 20), b""))
+    check_size(path, 8 * n_lines * len(columns))  # short lines are filled up
     file.seek(0)
     try:
         frame = pd.read_csv(

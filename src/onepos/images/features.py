@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from onepos.images.networks import Normalization, as_normalization, find_backbone, make_image_backbone
-from onepos.images.samples import ImageFiles, Images, ImageTensors, find_broken, keep_file
+from onepos.images.samples import ImageFiles, Images, ImageTensors, find_broken, keep_file, load_kept
 from onepos.images.weights import first_few
 from onepos.training.backbones import n_outputs
 from onepos.training.loop import run_in_steps
@@ -169,9 +169,7 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
         n_bytes = 4 * len(images) * self.n_features_out_
         path = keep_file(self.cache or "", name, "features", n_bytes, write, images.skipped, facts)
-        # Copy on write: torch needs memory it may write to, and the file must not change.
-        kept: Floats = np.load(path, mmap_mode="c", allow_pickle=False)
-        return kept
+        return load_kept(path, (len(images), self.n_features_out_), np.float32)
 
 
 def run_network(

@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 from onepos.files import replacing, write_atomically
 from onepos.images.networks import IMAGENET, Normalization
 from onepos.images.views import carry, make_views, to_unit
+from onepos.reading import IMAGE_FORMATS, check_file, naming, parse_json, read_bytes, shorten
 from onepos.validation import check_choice
 
 Batches: TypeAlias = Iterator[tuple[Tensor, tuple[Tensor, ...]]]
@@ -166,8 +167,9 @@ class PackedImages(ImageTensors):
         normalization: Normalization = IMAGENET,
         skipped: dict[int, str] | None = None,
     ) -> None:
-        # Copy on write: torch needs memory it may write to, and the file must not change.
-        super().__init__(torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False)), normalization)
+        with naming(path, _AGAIN):
+            # Copy on write: torch needs memory it may write to, and the file must not change.
+            super().__init__(torch.from_numpy(np.load(path, mmap_mode="c", allow_pickle=False)), normalization)
         self.path = Path(path)
         self.skipped.update(skipped or {})
 
@@ -388,6 +390,7 @@ def pack_images(
     path = keep_file(folder, images.sources(), "packed images", n_bytes, write, images.skipped)
     if images.on_error == "raise":
         _raise_first(images.skipped)
+    load_kept(path, (len(images), images.size, images.size, 3), np.uint8)
     return PackedImages(path, images.normalization, images.skipped).to(images.device)
 
 
@@ -416,8 +419,30 @@ def keep_file(
         with replacing(path) as handle:
             write(handle)
         write_atomically(notes, json.dumps({**(facts or {}), "skipped": dict(sorted(skipped.items()))}, indent=1))
-    skipped.update({int(row): reason for row, reason in json.loads(notes.read_bytes())["skipped"].items()})
+    skipped.update(_read_notes(notes))
     return path
+
+
+_AGAIN = "Delete it, and it is made again."
+
+
+def _read_notes(notes: Path) -> dict[int, str]:
+    """The rows that were skipped when a kept file was made."""
+    with naming(notes, _AGAIN):
+        kept = parse_json(read_bytes(notes), notes, _AGAIN)["skipped"]
+        return {int(row): str(reason) for row, reason in kept.items()}
+
+
+def load_kept(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A file of `keep_file`, mapped into memory; one sentence where it is not what was written there."""
+    with naming(path, _AGAIN):
+        # Copy on write: torch needs memory it may write to, and the file must not change.
+        kept: npt.NDArray[Any] = np.load(check_file(path), mmap_mode="c", allow_pickle=False)
+        if kept.shape != shape or kept.dtype != dtype:
+            raise ValueError(
+                f"{path.name} must hold {np.dtype(dtype)} of shape {shape}; it holds {kept.dtype} of shape {kept.shape}"
+            )
+        return kept
 
 
 def _raise_first(skipped: Mapping[int, str]) -> None:
@@ -443,7 +468,7 @@ def read_image(path: str | os.PathLike[str], size: int) -> Pixels:
         ValueError: The file is damaged or not an image with 8 bits per color.
     """
     try:
-        with Image.open(path) as image:
+        with Image.open(check_file(Path(path)), formats=IMAGE_FORMATS) as image:
             if image.mode.startswith(("I", "F")):
                 raise ValueError(f"its pixels are of type {image.mode} instead of 8 bits per color")
             image.draft(None, (2 * size, 2 * size))
@@ -451,7 +476,7 @@ def read_image(path: str | os.PathLike[str], size: int) -> Pixels:
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no image {path}. Check the list that names it.") from None
     except Exception as error:  # damaged files make Pillow raise errors of every type
-        what = str(error).strip().rstrip(".") or type(error).__name__
+        what = shorten(str(error)).rstrip(".") or type(error).__name__
         raise ValueError(
             f"an image must be readable to its end; {os.fspath(path)} is not: {what}. Replace or remove the file."
         ) from error

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 # Distances held at a time (32 MiB), and differences (512 KiB).
+_USUAL = 300  # powers of two up to which squares of numbers are finite and not zero
 _BLOCK, _CACHED = 1 << 22, 1 << 16
 
 
@@ -42,6 +43,9 @@ def nearest_neighbours(rows: Tensor, k: int) -> Tensor:
         return found
     # Float64 is not for an Apple GPU; this runs once, so it may run on the CPU.
     points = (rows.cpu() if rows.device.type == "mps" else rows).double()
+    exponent = torch.frexp(points.abs().max())[1]
+    if abs(int(exponent)) > _USUAL:  # squares would leave the range; a power of two changes no comparison
+        points = torch.ldexp(points, -exponent)
     centred = points - points.mean(0)  # any shift will do; this one keeps the norms, and so the errors, small
     square = (centred * centred).sum(1)
     # Twice the textbook bound of rounding errors in ‖x‖² + ‖y‖² − 2x·y, (d + 4)·2⁻⁵³·(‖x‖ + ‖y‖)².

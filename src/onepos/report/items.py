@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from onepos.reading import IMAGE_FORMATS
+
 if TYPE_CHECKING:
     import pandas as pd
     from PIL import Image
@@ -146,7 +148,7 @@ def open_image(source: Path | io.BytesIO) -> Image.Image:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        image = Image.open(source)
+        image = Image.open(source, formats=IMAGE_FORMATS)
         if image.size[0] * image.size[1] > _MOST_MEGAPIXELS:
             raise ValueError(f"it has {image.size[0]} × {image.size[1]} pixels")
         return ImageOps.exif_transpose(image)

@@ -9,6 +9,7 @@ a phone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -172,13 +173,27 @@ def render_markdown(page: Page) -> str:
             parts += ["" if table.about in said else table.about, table.markdown()]
             said.add(table.about)
         parts.append("```\n" + "\n".join(section.code) + "\n```" if section.code else "")
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return without_tags("\n\n".join(part for part in parts if part) + "\n")
+
+
+def without_tags(markdown: str) -> str:
+    """The same text to a reader, in which nothing is HTML: names of labels and studies may be anything.
+
+    >>> without_tags("p < 0.05 for <b>cat</b>")
+    'p < 0.05 for &lt;b>cat&lt;/b>'
+    """
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", markdown)
+
+
+def _comment(text: str) -> str:
+    """A line of a LaTeX file that is not set, whatever the text."""
+    return "% " + " ".join(text.split()).replace("<", "‹")
 
 
 def render_latex(page: Page) -> str:
     """All tables as tabulars, each below a comment with its name, title and explanation."""
-    parts = [f"% {page.title}. Needs the package booktabs.", f"% {page.alert}" if page.alert else ""]
+    parts = [_comment(f"{page.title}. Needs the package booktabs."), _comment(page.alert) if page.alert else ""]
     for section in page.sections:
         for table in (*section.tables, *section.folded):
-            parts.append(f"% {table.name}: {table.title}\n% {table.about}\n{table.latex()}")
+            parts.append(f"{_comment(f'{table.name}: {table.title}')}\n{_comment(table.about)}\n{table.latex()}")
     return "\n\n".join(part for part in parts if part) + "\n"

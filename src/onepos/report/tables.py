@@ -24,6 +24,8 @@ UNKNOWN = "unknown"
 MISSING = "–"
 
 _LATEX = {
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -265,4 +267,4 @@ def _markdown_row(cells: Sequence[str], bold: Sequence[bool] | None = None) -> s
 
 
 def _latex_text(text: str) -> str:
-    return "".join(_LATEX.get(mark, mark) for mark in str(text))
+    return "".join(_LATEX.get(mark, mark) for mark in " ".join(str(text).split()))

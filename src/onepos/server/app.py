@@ -19,6 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from onepos import __version__
+from onepos.reading import shorten
 from onepos.server.guard import COOKIE, Guard, Limits
 from onepos.server.review import COLUMNS, Conflict, Given, Missing, Review
 from onepos.server.store import StoreError
@@ -198,7 +199,7 @@ def _handle_errors(app: FastAPI) -> None:
 
 
 def _one_sentence(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return shorten(str(error)) or type(error).__name__
 
 
 def _add_review(app: FastAPI, review: Review) -> None:

@@ -17,6 +17,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from onepos.reading import check_file, naming, shorten
+
 T = TypeVar("T")
 Job = Callable[[sqlite3.Connection], T]
 
@@ -50,6 +52,7 @@ CREATE TABLE IF NOT EXISTS leases (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS improvements (number INTEGER PRIMARY KEY, time TEXT NOT NULL, result TEXT NOT NULL);
 """
+_TABLES = frozenset({"facts", "actions", "answers", "leases", "improvements"})
 # The answers that hold, oldest first: of an item and a label the last one counts.
 _CURRENT = """
 SELECT actions.item, answers.label, answers.value, actions.source, actions.time, actions.reviewer, actions.reason,
@@ -123,22 +126,28 @@ class Store:
 
     def _open(self) -> sqlite3.Connection:
         complaint = f"{self.path} must be a file of answers written by `onepos serve`"
+        if self.path.exists():
+            check_file(self.path)
         try:
             connection = self._connect()
             connection.execute("PRAGMA journal_mode = WAL")
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            if tables and "actions" not in tables:
+            if tables - _TABLES and "actions" not in tables:
                 raise ValueError(f"{complaint}; it is another database. Name another file.")
-            connection.executescript(_SCHEMA)
+            connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")  # whole, or after a kill not at all
             connection.execute("INSERT OR IGNORE INTO facts VALUES ('format', ?)", (str(FORMAT),))
             found = read_fact(connection, "format")
             last = connection.execute("SELECT max(time) FROM actions").fetchone()[0]
-        except sqlite3.Error as error:
-            raise ValueError(f"{complaint} in a folder that can be written to ({error}). Name another file.") from error
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            reason = shorten(str(error))
+            raise ValueError(
+                f"{complaint} in a folder that can be written to ({reason}). Name another file."
+            ) from error
         if found != str(FORMAT):
             raise ValueError(f"{complaint} in format {FORMAT}; it is of format {found}. Use that version of onepos.")
         if last is not None:
-            self._last = datetime.fromisoformat(last)
+            with naming(self.path):
+                self._last = datetime.fromisoformat(last).astimezone(UTC)
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -163,6 +172,10 @@ class Store:
         try:
             connection.execute("PRAGMA query_only = ON")
             yield connection
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise StoreError(
+                f"{self.path} must be a whole file of answers; it is not ({shorten(str(error))}). Name another."
+            ) from error
         finally:
             connection.close()
 

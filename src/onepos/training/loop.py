@@ -12,7 +12,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from onepos.methods.base import Shared, TrainView, Watch
 from onepos.metrics import METRICS
+from onepos.reading import naming
 from onepos.training.checkpoint import (
     CheckpointParts,
     load_checkpoint,
@@ -100,11 +101,13 @@ class History:
 
 
 class Diverged(FloatingPointError):
-    """The loss is no longer finite; `history` ends with that loss."""
+    """The loss or the weights are no longer finite; `history` ends with the loss of that epoch."""
 
     def __init__(self, history: History, plan: Plan) -> None:
+        loss = history.loss[-1]
+        found = "the weights were not" if math.isfinite(loss) else f"it was {loss}"
         super().__init__(
-            f"the loss must stay finite; it was {history.loss[-1]} in epoch {len(history.loss) - 1}. "
+            f"the loss must stay finite; {found} in epoch {len(history.loss) - 1}. "
             f"Lower lr ({plan.lr}) or scale the features."
         )
         self.history = history
@@ -165,8 +168,8 @@ def train(
             learner.method.epoch, learner.frozen = epoch, epoch < plan.frozen_epochs
             with seeded(plan.seed, FIRST_EPOCH_STREAM + epoch, device):
                 history.loss.append(_run_epoch(runtime, optimizer, task, view, watch, started))
-            if not math.isfinite(history.loss[-1]):
-                keeper.finish(history)
+            if not math.isfinite(history.loss[-1]) or not _are_finite(learner.parameters()):
+                keeper.go_back(history)
                 if checkpoint:
                     remove_checkpoint(checkpoint)  # it would only diverge again
                 raise Diverged(history, plan)
@@ -176,6 +179,8 @@ def train(
             candidates = judge_epoch(learner, held_out, plan, history, logits)
             if held_out:
                 keep_states(keeper.states, candidates, epoch, learner)
+            else:
+                keeper.remember()
             history.seconds.append(time.perf_counter() - began)
             keeper.save(history)
             if on_epoch is not None:
@@ -353,15 +358,26 @@ class _Keeper:
     ) -> None:
         self.learner, self.optimizer, self.path, self.identity = learner, optimizer, path, identity
         self.states: States = {}
+        self.last: dict[str, Tensor] | None = None
 
     def resume(self, saved: dict[str, Any] | None) -> History:
         """The history to go on from, and with it weights and optimiser; an empty one at the start."""
         if saved is None:
             return History()
-        self.learner.load_state_dict(saved["learner"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        self.states = saved["states"]
-        return History(**saved["history"])
+        assert self.path is not None
+        with naming(self.path, "Delete it to start afresh."):
+            self.learner.load_state_dict(saved["learner"])
+            groups = _settings(self.optimizer.state_dict())
+            self.optimizer.load_state_dict(saved["optimizer"])
+            if _settings(self.optimizer.state_dict()) != groups:
+                raise ValueError("its optimizer has other settings")
+            self.states = saved["states"]
+            history = History(**saved["history"])
+            moments = [each for state in self.optimizer.state.values() for each in state.values()]
+            if not _are_finite([*self.learner.parameters(), *(each for each in moments if torch.is_tensor(each))]):
+                raise ValueError("its weights are not finite")
+        self.remember()
+        return history
 
     def save(self, history: History) -> None:
         """Write the checkpoint, where a file is given."""
@@ -375,6 +391,25 @@ class _Keeper:
         if history.best_epoch in self.states:
             self.learner.load_state_dict(self.states[history.best_epoch])
         self.learner.eval()
+
+    def remember(self) -> None:
+        """Keep the weights of the last epoch, which are the best without validation rows, in memory alone."""
+        self.last = {name: tensor.clone() for name, tensor in self.learner.state_dict().items()}
+
+    def go_back(self, history: History) -> None:
+        """The best weights of before the loss was lost; the learner stays as it is where there are none."""
+        if history.best_epoch not in self.states and self.last is not None:
+            self.learner.load_state_dict(self.last)
+        self.finish(history)
+
+
+def _settings(state: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those of each group of parameters, which follow from the plan."""
+    return [{key: value for key, value in group.items() if key != "params"} for group in state["param_groups"]]
+
+
+def _are_finite(tensors: Iterable[Tensor]) -> bool:
+    return all(bool(tensor.isfinite().all()) for tensor in tensors)
 
 
 def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:

@@ -199,14 +199,27 @@ def fit_scaling(X: Any) -> Scaling:
         csr = X.tocsr().astype(np.float64)
         csr.sum_duplicates()
         n, d = csr.shape
+        unit = _units(np.asarray(abs(csr).max(axis=0).todense() if csr.nnz else np.zeros(d)).ravel())
+        csr.data /= unit[csr.indices]
         mean = np.asarray(csr.sum(axis=0), np.float64).ravel() / n
         from_mean = np.bincount(csr.indices, (csr.data - mean[csr.indices]) ** 2, minlength=d)
         n_zeros = n - np.bincount(csr.indices, minlength=d)
         deviation = np.sqrt((from_mean + n_zeros * mean**2) / n)  # in two passes: squares of large numbers cancel badly
     else:
-        mean, deviation = np.mean(X, axis=0, dtype=np.float64), np.std(X, axis=0, dtype=np.float64)
+        rows = np.asarray(X)
+        unit = _units(np.maximum(np.abs(rows.max(axis=0)), np.abs(rows.min(axis=0))).astype(np.float64))
+        rows = rows if (unit == 1).all() else rows / unit
+        mean, deviation = np.mean(rows, axis=0, dtype=np.float64), np.std(rows, axis=0, dtype=np.float64)
+    mean, deviation = mean * unit, deviation * unit
     constant = deviation <= 1e-12 * np.maximum(np.abs(mean), 1e-300)
     return Scaling(mean, np.where(constant, 1.0, deviation))
+
+
+def _units(largest: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """By column 1, or where squares of its numbers would leave double precision the power of two near the largest."""
+    is_usual = (largest == 0) | ((largest > 1e-100) & (largest < 1e100))
+    exponent = np.frexp(np.where(is_usual, 1.0, largest))[1]
+    return np.where(is_usual, 1.0, np.ldexp(1.0, np.minimum(exponent, 1023)))
 
 
 def as_samples(X: Any, scaling: Scaling | None = None, dtype: torch.dtype = torch.float32) -> DenseRows | SparseRows:
@@ -214,10 +227,13 @@ def as_samples(X: Any, scaling: Scaling | None = None, dtype: torch.dtype = torc
     if not hasattr(X, "tocsr"):
         data = np.asarray(X)
         if scaling is not None:
+            unit = _units(scaling.scale)  # differences of the largest numbers would be infinite
+            if (unit != 1).any():
+                data, scaling = data / unit, Scaling(scaling.mean / unit, scaling.scale / unit, scaling.limit)
             data = (data - scaling.mean) / scaling.scale
             if scaling.limit < np.inf:
                 np.clip(data, -scaling.limit, scaling.limit, out=data)
-        return DenseRows(torch.tensor(data, dtype=dtype))
+        return DenseRows(_as_tensor(data, dtype))
     csr = X.tocsr()
     if not csr.has_canonical_format:
         csr = csr.copy()
@@ -230,7 +246,20 @@ def as_samples(X: Any, scaling: Scaling | None = None, dtype: torch.dtype = torc
         value = np.clip(origin[csr.indices] + value / scaling.scale[csr.indices], -scaling.limit, scaling.limit)
         value, origin = value - cut[csr.indices], cut
     start = torch.as_tensor(csr.indptr.astype(np.int64))
-    return SparseRows(start, column, torch.tensor(value, dtype=dtype), torch.tensor(origin[None], dtype=dtype))
+    return SparseRows(start, column, _as_tensor(value, dtype), torch.tensor(origin[None], dtype=dtype))
+
+
+def _as_tensor(values: npt.NDArray[Any], dtype: torch.dtype) -> Tensor:
+    """The numbers in this precision, which must be able to hold them."""
+    with np.errstate(over="ignore"):
+        tensor = torch.tensor(values, dtype=dtype)
+    if values.size and not bool(tensor.isfinite().all()) and np.isfinite(values).all():
+        most = torch.finfo(dtype).max
+        raise ValueError(
+            f"scaled features must lie within ±{most:.3g}; the largest is {np.abs(values).max():.3g}. Choose another "
+            "scale, such as scale='clipped', or divide them by a number of your own."
+        )
+    return tensor
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
