@@ -192,13 +192,28 @@ def test_labelled_rows_weigh_as_the_formula_says():
     precision, of_rows = error**-2, 40 * size.mean() ** 2 / size.var(ddof=1)
     kappa = (precision + of_rows) / (precision / plain.cardinality + of_rows / size.mean())
     scaled = plain.prior * kappa / plain.cardinality
-    n_effective = 1 / (1 / (precision + of_rows) + 0.25**2 + 1 / np.maximum(plain.n_positive, 1))
-    expected = (n_effective + complete.sum(0)) / (n_effective / scaled + 40)
-    np.testing.assert_allclose(known.prior[:-1], expected[:-1], rtol=1e-6)
-    np.testing.assert_allclose(known.n_effective[:-1], (n_effective + complete.sum(0))[:-1], rtol=1e-6)
-    assert np.isnan(plain.prior[-1])
+    assert kappa > 2
+    strength = 1 / (0.25**2 + 1 / np.maximum(plain.n_positive, 1))
+    expected = (strength + complete.sum(0)) / (strength / scaled + 40)
     # Never observed in 300 rows, in half of 40: the draw would have shown a label in every 300/κ-th of the rows.
-    np.testing.assert_allclose(known.prior[-1], (0.5 + complete[:, -1].sum()) / (300 / kappa + 40), rtol=1e-6)
+    expected[-1], strength[-1] = (0.5 + complete[:, -1].sum()) / (300 / kappa + 40), 0.5
+    assert np.isnan(plain.prior[-1])
+    np.testing.assert_allclose(known.prior, expected * kappa / expected.sum(), rtol=1e-6)
+    n_effective = 1 / (1 / (precision + of_rows) + 1 / (strength + complete.sum(0)))
+    np.testing.assert_allclose(known.n_effective, n_effective, rtol=1e-6)
+
+
+def test_labelled_rows_move_no_label_below_its_observed_share():
+    """Where rows have one label each, the priors are the observed shares, and a few rows say little about them."""
+    rng = np.random.default_rng(0)
+    label = np.sort(rng.integers(0, 6, 3000))
+    scores = np.full((3000, 6), 0.01)
+    scores[np.arange(3000), label] = 0.95
+    complete = np.eye(6, dtype=np.uint8)[rng.choice(6, 50, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.1])]
+    known = estimate_priors(scores, np.eye(6, dtype=np.uint8)[label], estimator="bracket", labelled=complete)
+    share = np.bincount(label, minlength=6) / 3000
+    assert (known.prior >= share - 1e-9).all()
+    assert np.abs(known.prior / share - 1).max() < 0.1
 
 
 def test_a_label_that_nobody_has_stays_unknown():

@@ -105,11 +105,12 @@ def bracket_priors(scores: Any, observed: Any, cardinality: float | None, labell
     most = max(1, int(known.sum()))
     scale = _Scale(float(np.clip(scale.value, 1, most)), scale.error, min(scale.reach, most))
     prior = _share_out(rows.proportion, scale.value, rows.frequency)
-    variance = scale.error**2 + _PROPORTION_ERROR**2 + 1 / np.maximum(rows.n_positive, 1)
-    n_effective = np.where(known, 1 / variance, np.nan)
+    error = _PROPORTION_ERROR if complete is None else _proportion_error(scale.value)
+    n_proportion = np.where(known, 1 / (error**2 + 1 / np.maximum(rows.n_positive, 1)), np.nan)
     if complete is not None:
-        prior, n_effective = _combine_with_counts(prior, n_effective, complete, scale.value / len(rows.probability))
-    return _assemble(prior, n_effective, rows, scale, level)
+        prior, n_proportion = _combine_with_counts(prior, n_proportion, complete, scale.value / len(rows.probability))
+        prior = _share_out(prior, scale.value, rows.frequency)
+    return _assemble(prior, 1 / (scale.error**2 + 1 / n_proportion), rows, scale, level)
 
 
 def _assemble(prior: FloatArray, n_effective: FloatArray, rows: _Rows, scale: _Scale, level: float) -> PriorEstimate:
@@ -266,16 +267,26 @@ def _combine_with_rows(scale: _Scale, complete: npt.NDArray[np.uint8]) -> _Scale
     return _Scale(value, (weight + weight_rows) ** -0.5)
 
 
+def _proportion_error(cardinality: float) -> float:
+    """Relative standard deviation of a label's share in Σπ; smaller below κ = 2.
+
+    The shares of labels differ from those of observed labels since rows differ in |y|. For 1 + Poisson they differ by
+    √(κ − 1)/κ of κ, which falls to 0 at κ = 1, where each row has its observed label only.
+    """
+    return _PROPORTION_ERROR * (2 * math.sqrt(cardinality - 1) / cardinality if cardinality < 2 else 1.0)
+
+
 def _combine_with_counts(
-    prior: FloatArray, n_effective: FloatArray, complete: npt.NDArray[np.uint8], one_positive: float
+    prior: FloatArray, n_proportion: FloatArray, complete: npt.NDArray[np.uint8], one_positive: float
 ) -> tuple[FloatArray, FloatArray]:
     """Means of Gamma(n, n/π̂) distributions after k of l rows had the label: (n + k) / (n/π̂ + l).
 
-    A label nobody observed starts from half an observed positive, and stays unknown if none of the rows has it.
+    They give the proportions of the labels; the scale is κ̂, in which the rows were counted before. A label nobody
+    observed starts from half an observed positive, and stays unknown if none of the rows has it.
     """
     found = complete.sum(0, dtype=np.float64)
-    known = ~np.isnan(n_effective)
-    strength = np.where(known, n_effective, _UNSEEN)
+    known = ~np.isnan(n_proportion)
+    strength = np.where(known, n_proportion, _UNSEEN)
     start = np.where(known, prior, _UNSEEN * one_positive)
     updated = (strength + found) / (strength / start + len(complete))
     return np.minimum(updated, 1), np.where(known | (found > 0), strength + found, np.nan)

@@ -30,7 +30,6 @@ References:
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -46,9 +45,6 @@ from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
 # Rows from which the shifts are fitted: a pass over these costs little.
 _SHIFT_ROWS = 4096
-
-# Fully reviewed rows from which on their numbers of labels tell how much is left to chance.
-_ENOUGH_REVIEWED = 20
 
 # Of the features, where a hidden layer made them.
 _DROPOUT = 0.25
@@ -67,7 +63,7 @@ class CRISPPlus(Method):
     equal parts. At known negatives s̃ is 0, and the rest of the row is scaled up to a sum of 1. A fully reviewed row, of
     which every label is known, has no part of s̃: its target is its labels in equal parts, or 0 if it has none, since a
     softmax has no way to say "none". Two or more such rows that were picked at random also count for the priors
-    (`labelled` of `estimate_priors`), and by them for the thresholds. From 20 on α takes `E[1/|y|]` from them.
+    (`labelled` of `estimate_priors`), and by them for the thresholds; for α they do not.
 
     Args:
         alpha: α, share of the expected label in the target; 0 learns from the drawn ones alone. "auto" is the formula.
@@ -114,7 +110,7 @@ class CRISPPlus(Method):
         self._check()
         observed = train.observed.float()
         fit = held_out(train)
-        estimate = self._estimate(fit.probability, train)
+        estimate, cardinality = self._estimate(fit.probability, train)
         if estimate.warning:
             warnings.warn(estimate.warning, UserWarning, stacklevel=2)
         device = observed.device
@@ -124,7 +120,7 @@ class CRISPPlus(Method):
         self.register_buffer("prior_interval", torch.as_tensor(interval, dtype=torch.float32, device=device))
         # What follows from the data row by row is not saved: it would be most of a checkpoint.
         self.register_buffer(
-            "target", self._make_target(fit.probability.to(observed), train, estimate), persistent=False
+            "target", self._make_target(fit.probability.to(observed), train, 1 / cardinality), persistent=False
         )
         n_rows = min(_SHIFT_ROWS, train.n_samples)
         shift_rows = torch.arange(n_rows, device=device) * train.n_samples // n_rows
@@ -137,23 +133,29 @@ class CRISPPlus(Method):
         frequency = (observed.sum(0) + 0.5) / (observed.sum() + 0.5 * train.n_labels)
         self.head.start_at(frequency.log(), 0.0)
 
-    def _estimate(self, probability: Tensor, train: TrainView) -> PriorEstimate:
-        """Class priors, from the fully reviewed rows too; these are no draws of one label."""
-        find = partial(estimate_priors, estimator="bracket", cardinality=self.cardinality)
+    def _estimate(self, probability: Tensor, train: TrainView) -> tuple[PriorEstimate, float]:
+        """Class priors, from the fully reviewed rows too; these are no draws of one label. And κ̂ without these rows."""
         drawn, sample = ~train.is_complete, train.is_sample
         if not bool(train.observed[drawn].any()):
             drawn = torch.ones_like(drawn)
-        labelled = train.observed[sample].cpu().numpy() if int(sample.sum()) >= 2 else None
-        return find(probability[drawn], train.observed[drawn], labelled=labelled)
+        rows = probability[drawn], train.observed[drawn]
+        estimate = estimate_priors(*rows, estimator="bracket", cardinality=self.cardinality)
+        cardinality = estimate.cardinality
+        if int(sample.sum()) >= 2:
+            labelled = train.observed[sample].cpu().numpy()
+            estimate = estimate_priors(*rows, estimator="bracket", cardinality=self.cardinality, labelled=labelled)
+        return estimate, cardinality
 
-    def _make_target(self, expected: Tensor, train: TrainView, estimate: PriorEstimate) -> Tensor:
-        """l̃, (n, c)."""
+    def _make_target(self, expected: Tensor, train: TrainView, mean_share: float) -> Tensor:
+        """l̃, (n, c).
+
+        `mean_share`, about E[1/|y|], is that of the rows with one label alone: on development sets α of a κ̂ that fully
+        reviewed rows had corrected ranked worse, up or down.
+        """
         observed, complete = train.observed.to(expected), train.is_complete
         drawn = ~complete
         automatic = self.alpha == "auto"
-        counts = observed[train.is_sample].sum(1)
-        kept = _mean_share(counts[counts > 0], estimate)
-        alpha = _share_of_chance(observed[drawn], expected[drawn], kept) if automatic else float(self.alpha)
+        alpha = _share_of_chance(observed[drawn], expected[drawn], mean_share) if automatic else float(self.alpha)
         n_observed = observed.sum(1, keepdim=True)
         share = torch.where(n_observed > 0, alpha, 1.0)
         if train.known_negative is not None:
@@ -198,11 +200,6 @@ class CRISPPlus(Method):
 def _is_linear(weight: dict[str, float]) -> bool:
     """Whether linear models predict held-out rows better than networks with a hidden layer."""
     return weight.get("linear", 0.0) >= weight.get("layered", 0.0)
-
-
-def _mean_share(counts: Tensor, estimate: PriorEstimate) -> float:
-    """E[1/|y|]: over fully reviewed rows, of which these are the numbers of labels, or else about 1/κ̂."""
-    return float(counts.reciprocal().mean()) if len(counts) >= _ENOUGH_REVIEWED else 1 / estimate.cardinality
 
 
 def _share_of_chance(observed: Tensor, predicted: Tensor, mean_share: float) -> float:
