@@ -704,18 +704,19 @@ class TestEvaluate:
 
 class TestPriors:
     def test_table_and_file(self, run, table):
-        code, out, _ = run("priors", "single.csv", "--label", "tag", "--epochs", 4, "--out", "priors.csv")
+        command = ("priors", "single.csv", "--label", "tag", "--estimator", "bbe")
+        code, out, _ = run(*command, "--epochs", 4, "--out", "priors.csv")
         assert code == 0
         assert "too few observed positives" in out
         written = pd.read_csv(table / "priors.csv")
         assert written.columns.tolist() == ["label", "observed", "share", "prior", "lower", "upper", "reliable"]
         assert (written["prior"] >= written["share"] - 1e-4).all()
-        code, out, _ = run("priors", "single.csv", "--label", "tag", "--epochs", 4, "--json", "--quiet")
+        code, out, _ = run(*command, "--epochs", 4, "--json", "--quiet")
         rows = json.loads(out)
         assert [row["label"] for row in rows] == written["label"].tolist()
         assert all(isinstance(row["prior"], float) and isinstance(row["reliable"], bool) for row in rows)
-        assert run("priors", "single.csv", "--label", "tag", "--epochs", 1, "--quiet", "--out", "p.csv")[1] == ""
-        code, _, err = run("priors", "single.csv", "--label", "tag", "--epochs", 1, "--quiet")
+        assert run(*command, "--epochs", 1, "--quiet", "--out", "p.csv")[1] == ""
+        code, _, err = run(*command, "--epochs", 1, "--quiet")
         assert code == 2
         assert "--quiet prints no table, so the result needs --out FILE or --json" in err
 
@@ -765,10 +766,10 @@ class TestPriors:
 
     def test_what_does_not_go_together(self, run, table):
         priors = ["priors", "single.csv", "--label", "tag"]
-        code, _, err = run(*priors, "--cardinality", 2)
+        code, _, err = run(*priors, "--estimator", "bbe", "--cardinality", 2)
         assert code == 2
         assert "--cardinality is not for --estimator bbe" in err
-        code, _, err = run(*priors, "--estimator", "bracket", "--delta", 0.1)
+        code, _, err = run(*priors, "--delta", 0.1)
         assert code == 2
         assert "--delta is not for --estimator bracket" in err
         code, _, err = run(*priors, "--estimator", "brackets")

@@ -189,7 +189,9 @@ def test_broken_images(onepos, fit, photos):
     assert table.loc["photos/cat/05.jpg"].isna().all()
     code, out, _ = onepos("evaluate", "onepos-model", "photos/", "--skip-broken", "--json")
     assert (code, json.loads(out)["n_rows"]) == (0, 34)
-    code, out, err = onepos("priors", "photos/", "--epochs", 2, "--skip-broken", "--json", "--workers", 0)
+    code, out, err = onepos(
+        "priors", "photos/", "--estimator", "bbe", "--epochs", 2, "--skip-broken", "--json", "--workers", 0
+    )
     assert code == 0, err
     estimates = {entry["label"]: entry for entry in json.loads(out)}
     assert [estimates[label]["observed"] for label in LABELS] == [12, 11, 11]

@@ -48,6 +48,14 @@ def table(tmp_path):
     return frame
 
 
+def test_priors_of_a_raw_table(run, table):
+    code, out, err = run("priors", "films.csv", "--label", "genre", "--id", "title", "--json", "--quiet")
+    assert code == 0, err
+    found = {each["label"]: each for each in json.loads(out)}
+    assert set(found) == {"comedy", "drama"}
+    assert all(each["share"] <= each["prior"] <= 1 for each in found.values())
+
+
 def test_fit_says_what_became_of_each_column(run, table):
     code, out, _ = run("fit", "films.csv", "--label", "genre", "--id", "title", *FIT)
     assert code == 0

@@ -316,10 +316,10 @@ def priors(
     estimator: Annotated[
         Estimator,
         Option(
-            help="bbe, the paper's, uses scores of a network trained on these rows. bracket, better on most data, uses "
-            "held-out probabilities and needs no --method, --epochs or, for rows, --network."
+            help="bracket, better on most data, uses held-out probabilities; --method, --epochs and, for rows, "
+            "--network do nothing to it. bbe, the paper's, uses scores of a network trained on these rows."
         ),
-    ] = Estimator.bbe,
+    ] = Estimator.bracket,
     cardinality: Annotated[float | None, Option(help="Mean number of labels per row, if known; for bracket.")] = None,
     delta: Annotated[
         float | None, Option(help="Probability with which an interval may miss, by default 0.01; for bbe.")
@@ -434,6 +434,7 @@ def _held_out_scores(
     """Held-out P(observed label | row), and the labels; without skipped images."""
     from onepos.labels import Labels
     from onepos.methods.crossfit import held_out_probabilities
+    from onepos.tables.choice import make_encoder
 
     observed = Labels.read(observed, len(observed), positives=str(model.positives))
     X, groups = as_inputs(rows), rows.groups
@@ -447,6 +448,8 @@ def _held_out_scores(
             is_read = ~(features != features).any(1)
             X, observed = features[is_read], observed.take(is_read)
             groups = None if groups is None else groups[is_read]
+        elif (encoder := make_encoder("auto", X)) is not None:
+            X = encoder.fit(X).transform(X)
         advance("cross-fitting", -1, 1)
         fit = held_out_probabilities(X, observed, groups=groups, random_state=model.random_state)
         advance("cross-fitting", 0, 1)
