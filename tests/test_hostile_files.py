@@ -358,7 +358,7 @@ def test_an_image_sent_to_the_server_starts_no_program():
     pytest.importorskip("fastapi", reason="fastapi is not installed")
     import io
 
-    from onepos.server.items import open_image
+    from onepos.report.items import open_image
 
     with pytest.raises(ValueError, match=r"this one can not be read \(it is no image\)"):
         open_image(io.BytesIO(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"))

@@ -145,4 +145,4 @@ def test_the_library_stays_small():
     """Without bench, exchange of labels, reports and review server: what a user of a model has to trust."""
     apart = ("bench", "exchange", "report", "server")
     library = [path for path in FILES if path.relative_to(ROOT).parts[0] not in apart]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 21_000
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in library) <= 22_000

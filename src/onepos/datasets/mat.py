@@ -279,6 +279,9 @@ def _read_order(name: str, header: bytes) -> str:
 def _decompress(file: _File, element: _Element) -> memoryview:
     unpacker = zlib.decompressobj()
     try:
+        head = zlib.decompressobj().decompress(element.data, 8)
+        if len(head) == 8 and 8 + struct.unpack(file.order + "II", head)[1] > file.most:
+            raise too_large(file.path, "more", file.most)
         data = unpacker.decompress(element.data, file.most)
     except zlib.error as error:
         file.fail(element.offset, f"compressed data must be whole; {error}")
