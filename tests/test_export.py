@@ -252,7 +252,7 @@ class TestRefusals:
     def test_no_folder_is_found_before_the_work(self, toy, tmp_path, monkeypatch):
         model = fit(toy)
         monkeypatch.setattr(torch.onnx, "export", lambda *_, **__: pytest.fail("the work has begun"))
-        with pytest.raises(OSError, match="could not be written; .* Make its folder first"):
+        with pytest.raises(OSError, match=r"could not be written; .* Make its folder first"):
             export_onnx(model, tmp_path / "nowhere" / "model.onnx")
 
     def test_an_old_file_stays_where_the_export_fails(self, toy, tmp_path):
