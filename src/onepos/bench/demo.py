@@ -1,7 +1,7 @@
 """The demo on digit scenes: one label per image, the class priors, 50 reviewed images, and what they change.
 
-Everything is fitted with default settings to one observed label per training image, and the epoch is chosen by one
-label per validation image; the oracle alone learns from all labels. The test images are looked at once, at the end.
+Everything is fitted with default settings to one observed label per training image; the oracle alone learns from all
+labels. The test images are looked at once, at the end.
 """
 
 from __future__ import annotations
@@ -110,12 +110,12 @@ def run_demo(
 ) -> Demo:
     """Draw one label per training image, fit, review 50 images, complete, and fit again."""
     data = digit_scenes(n_samples, random_state=seed)
-    train, val, test = (data.take((data.splits or {})[part]) for part in ("train", "val", "test"))
+    train, test = (data.take((data.splits or {})[part]) for part in ("train", "test"))
     one = draw_single_positive(train.Y, seed)
     observed = Labels.from_arrays(one, None, train.label_names)
     rows = np.sort(np.random.default_rng(seed).choice(len(one), min(N_REVIEWED, len(one)), replace=False))
     reviewed = _review(one, train, rows)
-    fit = partial(_fit, parts=(train, val, test), seed=seed, epochs=epochs, progress=progress)
+    fit = partial(_fit, parts=(train, test), seed=seed, epochs=epochs, progress=progress)
     runs = tuple(
         fit(
             name,
@@ -144,13 +144,13 @@ def _fit(
     method: str,
     *,
     labels: Labels,
-    parts: tuple[Dataset, Dataset, Dataset],
+    parts: tuple[Dataset, Dataset],
     seed: int,
     epochs: int | str,
     progress: Progress | None,
 ) -> Run:
     """Fit one model, and predict the test images."""
-    train, val, test = parts
+    train, test = parts
     tell = progress or _no_progress
     make = Oracle if role == "oracle" else SinglePositiveClassifier
     positives = "any" if role == "oracle" else "single"  # of rows that are not reviewed
@@ -162,12 +162,7 @@ def _fit(
         tell(f"fitting {name}", epoch, model.n_epochs_)
 
     began = time.perf_counter()
-    model.fit(
-        train.X,
-        labels,
-        validation=(val.X, draw_single_positive(val.Y, seed)),
-        on_epoch=report,
-    )
+    model.fit(train.X, labels, on_epoch=report)
     seconds = time.perf_counter() - began
     return Run(name, role, method, model, seconds, model.predict_proba(test.X))
 

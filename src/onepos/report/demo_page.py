@@ -45,7 +45,6 @@ def describe_demo(demo: Demo) -> dict[str, Any]:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seed": seed,
         "true_prior": train.prior.tolist(),
-        "validation_title": "Rank of the label of validation images",
         "dataset": {
             "name": train.name,
             "n_train": train.n_samples,
@@ -232,9 +231,9 @@ def _sections(result: Result) -> Iterator[Section]:
         yield from _story_sections(result, result["story"])
     if result["runs"] and result["metrics"]:
         text = (
-            "All with default settings, from one label per image; the oracle from all labels. One label per validation "
-            f"image chooses the epoch. Measured on {grouped(result['dataset'].get('n_test') or 0)} test images of new "
-            "handwriting. ↓ lower is better, ↑ higher is better; the best value apart from the oracle is bold."
+            "All with default settings, from one label per image; the oracle from all labels. Measured on "
+            f"{grouped(result['dataset'].get('n_test') or 0)} test images of new handwriting. ↓ lower is better, "
+            "↑ higher is better; the best value apart from the oracle is bold."
         )
         yield Section("methods", "Beside other methods", [text], (metrics_table(result, _COMPARED),))
     if result["labels"]:
