@@ -134,8 +134,11 @@ def draw_figure(lines: list[dict[str, Any]], path: Path) -> None:
     names = [name for name in DATA if any(line["data"] == name for line in lines)]
     styles = {"crisp-plus with": ("C0", "o-"), "crisp-plus without": ("C0", "o:"), "an with": ("C1", "s-")}
     with plt.rc_context({"svg.hashsalt": "onepos", "font.size": 9}):
-        figure, axes = plt.subplots(1, len(names), figsize=(2.6 * len(names), 2.9), layout="constrained", squeeze=False)
-        for axis, name in zip(axes[0], names, strict=True):
+        n_rows = -(-len(names) // 3)
+        figure, axes = plt.subplots(n_rows, 3, figsize=(8.4, 2.6 * n_rows + 0.3), layout="constrained", squeeze=False)
+        for axis in axes.flat[len(names) :]:
+            axis.remove()
+        for axis, name in zip(axes.flat, names, strict=False):
             for kind, (colour, style) in styles.items():
                 values = [means(lines, name, kind, n, "micro_f1") for n in COUNTS]
                 axis.plot(COUNTS, values, style, color=colour, label=TITLES[kind], markersize=4, linewidth=1.4)
@@ -143,11 +146,13 @@ def draw_figure(lines: list[dict[str, Any]], path: Path) -> None:
                 level = means(lines, name, kind, 0, "micro_f1")
                 axis.axhline(level, color="0.5", linewidth=1, linestyle="--" if kind == "full" else ":", label=words)
             axis.set_xscale("symlog", linthresh=20)
-            axis.set_xticks(COUNTS, list(map(str, COUNTS)))
+            axis.set_xticks(COUNTS, list(map(str, COUNTS)), fontsize=8)
+            axis.minorticks_off()
             axis.set_title(name, fontsize=9)
             axis.set_xlabel("fully reviewed rows")
             axis.spines[["top", "right"]].set_visible(False)
-        axes[0][0].set_ylabel("micro-F1")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("micro-F1")
         handles, words = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, words, loc="outside lower center", ncols=len(words), frameon=False, fontsize=8)
         figure.savefig(path, dpi=120, metadata={"Software": None})
