@@ -67,7 +67,7 @@ Scores = tuple[np.ndarray, np.ndarray]
 def read(name: str, n_rows: int | None) -> tuple[pd.DataFrame, np.ndarray]:
     """The table without its labels, and these."""
     facts = SETS[name]
-    folder = Path(os.environ.get("ONEPOS_DATA", "/work/shared/data")) / "text"
+    folder = Path(os.environ["ONEPOS_DATA"]) / "text"
     table = pd.read_csv(folder / str(facts["file"]))
     if n_rows is not None and n_rows < len(table):
         table = table.sample(n_rows, random_state=0).reset_index(drop=True)
