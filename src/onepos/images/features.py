@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from onepos.images.networks import Normalization, as_normalization, find_backbone, make_image_backbone
 from onepos.images.samples import ImageFiles, Images, ImageTensors, find_broken, keep_file, load_kept
 from onepos.images.weights import first_few
+from onepos.reading import shorten
 from onepos.training.backbones import n_outputs
 from onepos.training.loop import run_in_steps
 from onepos.training.runtime import NETWORK_STREAM, choose_device, seeded
@@ -247,7 +248,7 @@ def check_image_parameters(parameters: Any) -> None:
     if parameters.image_size is not None and not is_size(parameters.image_size):
         raise ValueError(
             f"image_size must be None or a whole number of pixels from {_SMALLEST} to {_LARGEST}; "
-            f"got {parameters.image_size!r}."
+            f"got {shorten(repr(parameters.image_size))}."
         )
 
 

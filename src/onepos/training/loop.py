@@ -346,6 +346,10 @@ def keep_states(states: States, candidates: Set[int], epoch: int, learner: Learn
         states[epoch] = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
 
 
+# What the optimizer remembers of a weight.
+_MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
+
+
 class _Keeper:
     """Holds the states of the epochs that may be chosen, and a copy of the training on disk where a file is given."""
 
@@ -373,8 +377,14 @@ class _Keeper:
                 raise ValueError("its optimizer has other settings")
             self.states = saved["states"]
             history = History(**saved["history"])
-            moments = [each for state in self.optimizer.state.values() for each in state.values()]
-            if not _are_finite([*self.learner.parameters(), *(each for each in moments if torch.is_tensor(each))]):
+            moments = []
+            for weight, state in self.optimizer.state.items():
+                if set(state) != _MOMENTS or any(
+                    state[name].shape != weight.shape for name in ("exp_avg", "exp_avg_sq")
+                ):
+                    raise ValueError("its optimizer is not complete")
+                moments += [each for each in state.values() if torch.is_tensor(each)]
+            if not _are_finite([*self.learner.parameters(), *moments]):
                 raise ValueError("its weights are not finite")
         self.remember()
         return history
