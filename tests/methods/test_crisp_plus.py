@@ -309,30 +309,44 @@ def test_a_shift_keeps_the_order_of_the_rows():
 # the scale
 
 
-def test_mean_probability_is_the_prior(case):
+def test_mean_held_out_probability_is_the_prior(case):
+    """b by bisection, label by label; and the decisions follow from the same rows."""
     rows, observed = case
     method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
-    nn.init.normal_(method.head.linear.weight, std=2.0, generator=torch.Generator().manual_seed(1))
-    for _ in range(2):  # the second begins where the first ended
-        method.end_epoch(view_of(rows, observed, rows))
-        mean = torch.sigmoid(method(rows)).mean(0).detach()
-        torch.testing.assert_close(mean, method.class_prior, atol=0, rtol=1e-3)
+    expected = cross_fit(rows, observed).probability
+    for j in range(4):
+        low, high = -30.0, 30.0
+        for _ in range(60):
+            middle = (low + high) / 2
+            mean = sum(1 / (1 + (1 - s) / s * math.exp(-middle)) for s in expected[:, j].tolist()) / 80
+            low, high = (low, middle) if mean > method.class_prior[j] else (middle, high)
+        assert method.head.shift[j].item() == pytest.approx(low, abs=1e-3)
+        for i in range(80):
+            s = expected[i, j].item()
+            logit = method.training_logits(view_of(rows, observed))[i, j].item()
+            assert logit == pytest.approx(math.log(s / (1 - s)) + method.head.shift[j].item(), abs=1e-4)
+    mean = torch.sigmoid(method.training_logits(view_of(rows, observed))).mean(0)
     assert math.isclose(mean.sum().item(), 1.6, rel_tol=1e-3)
 
 
-def test_few_rows_of_many_set_the_shifts(case, monkeypatch):
-    """Evenly spread over the set; no others are asked for."""
+def test_some_rows_of_many_set_shifts_and_thresholds(case, monkeypatch):
+    """Evenly spread over the set."""
     rows, observed = case
-    monkeypatch.setattr(crisp_plus, "_SHIFT_ROWS", 20)
+    of_all = set_up(CRISPPlus(cardinality=1.6), rows, observed)
+    unshifted = of_all.expected_logits - of_all.head.shift
+    monkeypatch.setattr(crisp_plus, "_DECISION_ROWS", 20)
     method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
-    asked = []
+    torch.testing.assert_close(method.expected_logits - method.head.shift, unshifted[::4])
 
-    def features(positions):
-        asked.append(positions.tolist())
-        return rows[positions]
 
-    method.end_epoch(dataclasses.replace(view_of(rows, observed), features=features))
-    assert asked == [list(range(0, 80, 4))]
+def test_probabilities_out_of_reach_stay_finite(case, monkeypatch):
+    """Held-out predictions of 0 and 1."""
+    rows, observed = case
+    exact = crossfit.CrossFit(observed.clone(), {}, 0.0)
+    monkeypatch.setattr(crisp_plus, "held_out", lambda train: exact)
+    method = set_up(CRISPPlus(cardinality=1.0), rows, observed)
+    assert torch.isfinite(method.expected_logits).all()
+    torch.testing.assert_close(torch.sigmoid(method.expected_logits), observed, atol=1e-3, rtol=0)
 
 
 def test_priors_are_those_of_the_bracket():
@@ -383,7 +397,6 @@ def test_a_label_nobody_observed(case):
     loss.backward()
     assert torch.isfinite(loss)
     assert all(torch.isfinite(p.grad).all() for p in method.parameters())
-    method.end_epoch(view_of(rows, wider, rows))
     assert method.head.shift[4] == 0
     assert torch.isfinite(method(rows)).all()
     assert torch.sigmoid(method(rows))[:, 4].max() < 0.05
@@ -428,11 +441,14 @@ def fitted():
     return model, train, new
 
 
-def test_probabilities_of_a_model_agree_with_its_priors(fitted):
-    """Within one per cent on the training rows; on others within 15 per cent, which is chance of 400 rows."""
-    model, train, new = fitted
-    np.testing.assert_allclose(model.predict_proba(train.X).mean(0), model.class_prior_, rtol=0.01)
-    np.testing.assert_allclose(model.predict_proba(new.X).mean(0), model.class_prior_, rtol=0.15, atol=0.005)
+def test_probabilities_and_decisions_on_new_rows_agree_with_the_priors(fitted):
+    """Within 15 per cent for each label, which is chance of 400 rows, and within 10 for all together."""
+    model, _, new = fitted
+    probability = model.predict_proba(new.X)
+    np.testing.assert_allclose(probability.mean(0), model.class_prior_, rtol=0.15, atol=0.005)
+    total = model.class_prior_.sum()
+    assert probability.sum(1).mean() == pytest.approx(total, rel=0.1)
+    assert model.predict(new.X).sum(1).mean() == pytest.approx(total, rel=0.1)
 
 
 def test_a_model_has_learnt(fitted):
@@ -447,7 +463,7 @@ def test_a_model_is_backbone_and_head_and_holds_no_rows(fitted):
     d, c = train.X.shape[1], train.Y.shape[1]
     assert sorted(shapes.values()) == sorted([(512, d), (512,), (c, 512), (c,), (c,)])
     assert model.method_.target is None
-    assert model.method_.shift_rows is None
+    assert model.method_.expected_logits is None
     held = [t for t in [*model.method_.parameters(), *model.method_.buffers()] if t.ndim and len(t) == 600]
     assert held == []
 

@@ -399,7 +399,8 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
     def training_logits(self, train: TrainView) -> Tensor:
         """Logits of the training rows (n, c) after training; thresholds and reported priors follow from them.
 
-        A method whose predicting network remembers the training rows gives what it would predict without them.
+        A method whose predicting network remembers the training rows gives what it would predict without them. One
+        that reports priors of its own may give those of some of the rows.
         """
         return train.logits()
 

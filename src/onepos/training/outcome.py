@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
 
 def training_logits(task: Task, trained: Trained) -> Tensor:
-    """Logits of the training rows after training, (n, c), in double precision on the CPU."""
+    """Logits of training rows after training, (n, c), in double precision on the CPU; of some rows where that is enough."""
     return task.learner.method.training_logits(trained.view).double().cpu()
 
 

@@ -16,10 +16,12 @@ predictions that err little but for the draw, it is the prediction.
 
 s_ij is the probability that label j is the observed one of row i. The probability that it is present has the logit
 
-    g_ij = logit s_ij + b_j,   b_j such that the mean of σ(g_ij) over the training rows is π̂_j
+    g_ij = logit s_ij + b_j,   b_j such that the mean of σ(logit s̃_ij + b_j) over the training rows is π̂_j
 
-so probabilities agree with the class priors. The result is one plain network; nothing of the rows or of the models that
-made the targets is kept. Where single positives do not settle κ, a warning says so and the interval of the priors shows
+so probabilities agree with the class priors. Of rows that it learnt from the network is too sure: there its s lies
+nearer to 0 and 1 than on new rows, where σ(g) of a shift that fits the training rows has a mean above π̂. s̃ never saw
+the row, so it stands for s on new rows; the thresholds of decisions follow from σ(logit s̃ + b) too. The result is one
+plain network; nothing of the rows or of the models that made the targets is kept. Where single positives do not settle κ, a warning says so and the interval of the priors shows
 it. In place of the two terms of Eq. (8) of the CRISP paper stands one proper loss; docs/theory.md derives it.
 
 References:
@@ -43,8 +45,11 @@ from onepos.methods.crossfit import held_out, without_negatives
 from onepos.methods.heads import shift_to
 from onepos.priors import FloatArray, PriorEstimate, estimate_priors
 
-# Rows from which the shifts are fitted: a pass over these costs little.
-_SHIFT_ROWS = 4096
+# Rows from which shifts and thresholds follow: these take little memory and time.
+_DECISION_ROWS = 4096
+
+# Least probability of a label whose logit is taken; the largest is as far from 1.
+_LEAST = 1e-7
 
 # Of the features, where a hidden layer made them.
 _DROPOUT = 0.25
@@ -84,7 +89,7 @@ class CRISPPlus(Method):
     stops_early = False  # targets without most of the noise, mixtures and dropout leave nothing to overfit
     head: ObservedLabelHead
     target: Tensor  # l̃, (n, c)
-    shift_rows: Tensor  # positions of the rows from which the shifts are fitted, (w,)
+    expected_logits: Tensor  # logit s̃ + b of some rows, from which the thresholds follow, (w, c)
     prior_interval: Tensor  # (c, 2)
 
     def __init__(self, alpha: float | str = "auto", cardinality: float | None = None, mix: bool = True) -> None:
@@ -122,9 +127,11 @@ class CRISPPlus(Method):
         self.register_buffer(
             "target", self._make_target(fit.probability.to(observed), train, 1 / cardinality), persistent=False
         )
-        n_rows = min(_SHIFT_ROWS, train.n_samples)
-        shift_rows = torch.arange(n_rows, device=device) * train.n_samples // n_rows
-        self.register_buffer("shift_rows", shift_rows, persistent=False)
+        n_rows = min(_DECISION_ROWS, train.n_samples)
+        rows = torch.arange(n_rows, device=fit.probability.device) * train.n_samples // n_rows
+        expected = torch.logit(fit.probability[rows].to(prior), eps=_LEAST)
+        self.head.shift = shift_to(prior, expected)
+        self.register_buffer("expected_logits", expected + self.head.shift, persistent=False)
         self.mixes_rows = bool(self.mix) and train.is_tabular
         has_layers = next(train.backbone.parameters(), None) is not None
         self.drops_features = _DROPOUT if train.is_tabular and has_layers else 0.0
@@ -168,12 +175,9 @@ class CRISPPlus(Method):
         target = batch.mix(self.target[batch.index])
         return -(self.head.log_observed(features[0]) * target).sum(1).mean()
 
-    @torch.no_grad()
-    def end_epoch(self, train: TrainView) -> None:
-        """Let the mean probability of each label be its class prior."""
-        assert self.class_prior is not None
-        unshifted = self.head.unshifted(train.features(self.shift_rows))
-        self.head.shift = shift_to(self.class_prior, unshifted, self.head.shift)
+    def training_logits(self, train: TrainView) -> Tensor:
+        """Those of held-out predictions, for some of the rows: the network is too sure of rows that it learnt from."""
+        return self.expected_logits
 
     def lr_at(self, progress: float) -> float:
         """Constant, then falling to 0 in the second half, which averages out the noise of the mixtures."""
