@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import torch
 from gpu_crew import run_crew, settle_in, sharing_gpu
@@ -140,6 +141,33 @@ def make_resident(run: Run, device: str) -> Trial:
 def main() -> None:
     """Unpack what was made before, start the processes, pack what there is at the end."""
     began = time.time()
+    options = read_options()
+    deadline = began + 60 * options.minutes - _CLOSING
+    studies = [read_study(_find(name)) for name in options.study or ["voc-256"]]
+    kept = [Kept(study, Store(options.store / study.name, stale_after=60.0), options.packed) for study in studies]
+    for each in kept:
+        each.take_up()
+    order = order_runs(studies, [name for name in options.methods.split(",") if name], options.trials)
+    first = order[0][1]
+    image_parts(load_data(first.dataset, True, first.draw_seed == SIZE_BIASED_DRAW), first, first.images)  # type: ignore[arg-type]
+    print(f"images are decoded after {time.time() - began:.0f} s", flush=True)
+
+    def show() -> None:
+        for each in kept:
+            print(f"{time.time() - began:.0f} s, {each.study.name}: {each.store.status(each.study.runs())}", flush=True)
+
+    arguments = [str(each.store.folder) for each in kept], order, options.device, options.workers
+    with sharing_gpu(options.store / "mps") as is_shared:
+        print(f"{options.workers} processes, kernels side by side: {is_shared}", flush=True)
+        run_crew(work, arguments, options.workers, deadline, show)
+    show()
+    for each in kept:
+        each.close()
+    print(f"{time.time() - began:.0f} s in all", flush=True)
+
+
+def read_options() -> argparse.Namespace:
+    """Those of the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", action="append", help="file or name in research/studies; may be given several times")
     parser.add_argument("--store", type=Path, required=True)
@@ -149,38 +177,35 @@ def main() -> None:
     parser.add_argument("--trials", type=int)
     parser.add_argument("--methods", default="")
     parser.add_argument("--device", default="cuda")
-    options = parser.parse_args()
-    if options.packed:
-        options.packed.mkdir(parents=True, exist_ok=True)
-    deadline = began + 60 * options.minutes - _CLOSING
-    studies = [read_study(_find(name)) for name in options.study or ["voc-256"]]
-    stores = [Store(options.store / study.name, stale_after=60.0) for study in studies]
-    for study, store in zip(studies, stores, strict=True):
-        packed = options.packed and options.packed / f"{study.name}.jsonl.gz"
-        if packed and packed.exists():
-            print(f"{study.name}: {store.unpack(packed)} runs were made before", flush=True)
-        store.keep_study(study)
-    order = order_runs(studies, [name for name in options.methods.split(",") if name], options.trials)
-    first = order[0][1]
-    image_parts(load_data(first.dataset, True, first.draw_seed == SIZE_BIASED_DRAW), first, first.images)  # type: ignore[arg-type]
-    print(f"images are decoded after {time.time() - began:.0f} s", flush=True)
+    return parser.parse_args()
 
-    def show() -> None:
-        for study, store in zip(studies, stores, strict=True):
-            print(f"{time.time() - began:.0f} s, {study.name}: {store.status(study.runs())}", flush=True)
 
-    arguments = [str(store.folder) for store in stores], order, options.device, options.workers
-    with sharing_gpu(options.store / "mps") as is_shared:
-        print(f"{options.workers} processes, kernels side by side: {is_shared}", flush=True)
-        run_crew(work, arguments, options.workers, deadline, show)
-    show()
-    for study, store in zip(studies, stores, strict=True):
-        for run in study.runs():
-            if store.states([run])[run.key()] == "failed":
-                print(f"{run.method}: {store.failure(run)['trace']}", flush=True)
-        if options.packed:
-            print(f"{study.name}: {store.pack(options.packed / f'{study.name}.jsonl.gz')} runs packed", flush=True)
-    print(f"{time.time() - began:.0f} s in all", flush=True)
+class Kept(NamedTuple):
+    """A study, its store, and the folder of its packed file."""
+
+    study: Study
+    store: Store
+    folder: Path | None
+
+    def take_up(self) -> None:
+        """Put what was made before into the store."""
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if (self.folder / self._file).exists():
+                print(f"{self.study.name}: {self.store.unpack(self.folder / self._file)} runs of before", flush=True)
+        self.store.keep_study(self.study)
+
+    def close(self) -> None:
+        """Print the errors and pack the results."""
+        for run in self.study.runs():
+            if self.store.states([run])[run.key()] == "failed":
+                print(f"{run.method}: {self.store.failure(run)['trace']}", flush=True)
+        if self.folder is not None:
+            print(f"{self.study.name}: {self.store.pack(self.folder / self._file)} runs packed", flush=True)
+
+    @property
+    def _file(self) -> str:
+        return f"{self.study.name}.jsonl.gz"
 
 
 def _find(name: str) -> Path:
