@@ -7,10 +7,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ _TRY_SECONDS = 60.0
 
 
 @contextmanager
-def sharing_gpu(folder: Path) -> Iterator[bool]:
+def sharing_gpu() -> Iterator[bool]:
     """Run with NVIDIA's multi-process service, so that kernels of several processes run side by side.
 
     Without it they take turns. Gives whether it runs; where it can not be started, nothing is changed.
@@ -30,9 +30,9 @@ def sharing_gpu(folder: Path) -> Iterator[bool]:
     if control is None:
         yield False
         return
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="mps-")  # its path must be short
     before = dict(os.environ)
-    os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+    os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
     works = False
     try:
         subprocess.run([control, "-d"], check=True, capture_output=True, timeout=_TRY_SECONDS)

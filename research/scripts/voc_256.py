@@ -157,7 +157,7 @@ def main() -> None:
             print(f"{time.time() - began:.0f} s, {each.study.name}: {each.store.status(each.study.runs())}", flush=True)
 
     arguments = [str(each.store.folder) for each in kept], order, options.device, options.workers
-    with sharing_gpu(options.store / "mps") as is_shared:
+    with sharing_gpu() as is_shared:
         print(f"{options.workers} processes, kernels side by side: {is_shared}", flush=True)
         run_crew(work, arguments, options.workers, deadline, show)
     show()

@@ -462,7 +462,7 @@ def main() -> None:
     assert run.images is not None
     image_parts(load_data(run.dataset, True), run, run.images)  # decoded once, before the processes begin
     print(f"images are decoded after {time.time() - began:.0f} s; {len(jobs)} jobs", flush=True)
-    with sharing_gpu(options.results.with_suffix(".mps")) as is_shared:
+    with sharing_gpu() as is_shared:
         print(f"{options.workers} processes, kernels side by side: {is_shared}", flush=True)
         arguments = str(folder), jobs, run, options.device, options.workers
         run_crew(work, arguments, options.workers, began + 60 * options.minutes - 8, lambda: None)
