@@ -35,7 +35,9 @@ def sharing_gpu() -> Iterator[bool]:
     os.environ |= {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
     works = False
     try:
-        subprocess.run([control, "-d"], check=True, capture_output=True, timeout=_TRY_SECONDS)
+        # It leaves a process behind, which would hold a pipe open.
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run([control, "-d"], check=True, timeout=_TRY_SECONDS, **quiet)
         subprocess.run([sys.executable, "-c", _TRY], check=True, capture_output=True, timeout=_TRY_SECONDS)
         works = True
     except (subprocess.SubprocessError, OSError) as error:
@@ -89,6 +91,5 @@ def run_crew(
 
 
 def settle_in(workers: int) -> None:
-    """In a process of a crew: its share of the threads, and the fastest algorithms for the convolutions."""
+    """In a process of a crew: its share of the threads."""
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
-    torch.backends.cudnn.benchmark = True

@@ -18,7 +18,7 @@ network learns from them:
     presence    from s̃ and the priors to the probability of each label (onepos.methods.presence), learned by sigmoids
     -folds      after one of these: with the predictions of plus-folds
 
-Names may end in @ and a learning rate, and in -zero or -frequency for where the head starts.
+Names may end in -zero or -frequency for where the head starts, then in -compiled, and in @ and a learning rate.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ JOBS = (
     ),
     *(("published", name) for name in ("plus-again", "ll-r", "em", "an-frequency", "em-frequency", "ll-r@3e-4")),
     *(("published", name) for name in ("presence@3e-4", "plus-mix-folds", "plus-pool-folds", "presence-mix")),
+    ("published", "an-compiled"),
     *(("size-biased", name) for name in ("an", "full", "plus", "plus-folds", "presence", "presence-folds")),
 )
 """Draw and name, the more urgent first."""
@@ -350,6 +351,8 @@ def make_job(draw: str, job: str, setting: Setting) -> tuple[dict[str, Any], Arr
     """Train, and what it gave on the validation rows; its logits there, and the held-out predictions."""
     name, _, rate = job.partition("@")
     run, start = setting.run, setting.run.bias_init
+    is_compiled = name.endswith("-compiled")
+    name = name.removesuffix("-compiled")
     for word in ("zero", "frequency"):
         if name.endswith(f"-{word}"):
             name, start = name.removesuffix(f"-{word}"), word
@@ -367,7 +370,7 @@ def make_job(draw: str, job: str, setting: Setting) -> tuple[dict[str, Any], Arr
         seed=run.seed,
         frozen_epochs=images.frozen_epochs,
         backbone_lr=images.backbone_lr,
-        compile=images.compile,
+        compile=images.compile or is_compiled,
     )
     parameters = read_study(STUDY).parameters.get(name, {})
     validation = Validation(setting.val.samples, setting.val.labels, full=True)
