@@ -17,7 +17,7 @@ import torch
 
 # What a process does to see whether it can use the GPU.
 _TRY = "import torch; print(float(torch.ones(8, device='cuda').sum()))"
-_TRY_SECONDS = 60.0
+_TRY_SECONDS = 30.0
 
 
 @contextmanager
