@@ -26,11 +26,12 @@ STUDIES = ("features", "images-voc", "images-scenes")
 """A study each, in the order of the page."""
 
 METRIC = "map"
-PAPER_NAMES = {"voc2012-features": "voc", "coco2014-features": "coco", "voc-128px": "voc"}
+PAPER_NAMES = {"voc2012-features": "voc", "coco2014-features": "coco", "voc-128px": "voc", "voc-256px": "voc"}
 """What the paper calls the data that a set is made of."""
 
 _TITLES = {
     "voc-128px": "the 11 540 images of PASCAL VOC 2012 at 128 × 128 pixels, 20 labels",
+    "voc-256px": "the 11 540 images of PASCAL VOC 2012 as squares of 256 pixels, 20 labels",
     "digit-scenes": "6 000 images of handwritten digits, 10 labels",
 }
 

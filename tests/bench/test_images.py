@@ -10,8 +10,8 @@ from PIL import Image
 
 from onepos.bench.run import ImagePart, image_parts, make_trial, run_one, why_not
 from onepos.bench.runner import make_blocks
-from onepos.bench.study import PUBLISHED_DRAW, Run
-from onepos.bench.study_file import STUDIES, read_study
+from onepos.bench.study import PUBLISHED_DRAW, SIZE_BIASED_DRAW, Run
+from onepos.bench.study_file import STUDIES, parse_stored, read_study, write_study
 from onepos.datasets import digit_scenes
 from onepos.images import ImageFiles
 from onepos.images.readers import ImageDataset
@@ -90,6 +90,15 @@ def test_the_published_draw_is_of_images(edit):
     cut = SCENES[SCENES.index("[images]") : SCENES.index("[selection]")]
     with pytest.raises(ValueError, match=r"draw must be 'new' or 'fixed' without \[images\]; got 'published'"):
         edit(('draw = "new"', 'draw = "published"'), (cut, ""), ('["resnet18"]', '["linear"]'))
+
+
+def test_a_size_biased_draw_is_of_images(edit):
+    study = edit(('draw = "new"', 'draw = "size-biased"'))
+    assert {run.draw_seed for run in study.runs()} == {SIZE_BIASED_DRAW}
+    assert parse_stored(write_study(study)) == study
+    cut = SCENES[SCENES.index("[images]") : SCENES.index("[selection]")]
+    with pytest.raises(ValueError, match=r"draw must be 'new' or 'fixed' without \[images\]; got 'size-biased'"):
+        edit(('draw = "new"', 'draw = "size-biased"'), (cut, ""), ('["resnet18"]', '["linear"]'))
 
 
 def test_batch_sizes_of_a_budget(edit):

@@ -64,6 +64,31 @@ def features_of(files, network=None, image_size=8, **parameters):
     return made.fit(files).transform(files)
 
 
+class TestRegions:
+    def test_features_of_the_image_and_the_greatest_of_its_regions(self, files):
+        transformer = ImageFeatures(Counting(), image_size=9, regions=True, device="cpu").fit(files)
+        features = transformer.transform(files)
+        assert (features.shape, transformer.n_features_out_, transformer.image_size_) == ((7, 6), 6, 15)
+        assert transformer.get_feature_names_out().shape == (6,)
+        images = ImageFiles(files, 15, normalization=IMAGENET, workers=0).rows(torch.arange(7))
+        whole = nn.functional.interpolate(images, 9, mode="bilinear", antialias=True)
+        crops = [images[:, :, top : top + 9, left : left + 9] for top in (0, 6) for left in (0, 6)]
+        with torch.no_grad():
+            parts = torch.stack([Counting().eval().layers(each) for each in (whole, *crops)])
+        np.testing.assert_allclose(features, torch.cat([parts[0], parts.amax(0)], 1), atol=1e-5)
+        np.testing.assert_array_equal(clone(transformer).fit_transform(files), features)
+
+    def test_they_are_kept_apart_from_those_without(self, files, tmp_path, seen):
+        for regions in (False, True, False, True):
+            width = features_of(files, regions=regions, cache=tmp_path / "cache").shape[1]
+            assert width == (6 if regions else 3)
+        assert sum(seen) == 6 * 7
+
+    def test_a_wrong_value(self, files):
+        with pytest.raises(ValueError, match="regions must be True or False; got 'yes'"):
+            ImageFeatures(Counting(), regions="yes").fit(files)
+
+
 class TestTransformer:
     def test_paths_and_pixels_give_the_features_of_the_network(self, files):
         transformer = ImageFeatures(Counting(), image_size=8, device="cpu").fit(files)
@@ -101,7 +126,7 @@ class TestTransformer:
     def test_parameters_names_pickle(self, files):
         transformer = ImageFeatures(Counting(), image_size=8, workers=1, on_error="skip")
         assert set(transformer.get_params()) == {
-            "network", "weights", "image_size", "on_error", "workers", "cache", "device"
+            "network", "weights", "image_size", "regions", "on_error", "workers", "cache", "device"
         }  # fmt: skip
         assert clone(transformer).get_params()["workers"] == 1
         with pytest.raises(NotFittedError):

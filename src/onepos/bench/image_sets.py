@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -193,14 +193,25 @@ def _read_voc_flags(lists: Path, classes: list[str], ending: str) -> tuple[dict[
 
 @_naming_root
 def read_voc_archive(
-    labels: str | os.PathLike[str], images: str | os.PathLike[str], folder: str | os.PathLike[str]
+    labels: str | os.PathLike[str],
+    images: Sequence[str | os.PathLike[str]],
+    folder: str | os.PathLike[str],
+    suffix: str = "",
 ) -> ImageDataset:
-    """Read the labels (NPZ), and unpack the images (ZIP) into `folder` where that was not done before.
+    """Read the labels (NPZ), and unpack the images (one ZIP or several) into `folder`, which gives the data its name.
 
     Classes are in alphabetical order and images in that of the archive of labels, as `read_voc` has them. That archive
-    holds `class_names`, and for train and val `Y_…` and `…_images`. The folder appears when it is complete.
+    holds `class_names`, and for train and val `Y_…` and `…_images`. Where it holds `train_obs_sizebiased_idx`, these
+    are the observed labels of the train rows. The folder appears when it is complete; if it is there, nothing is
+    unpacked.
+
+    Args:
+        labels: The archive of labels.
+        images: The archives of images, each with `train/<name>` and `val/<name>`.
+        folder: Where the images are unpacked.
+        suffix: In place of that of the names in the archive of labels, such as ".webp".
     """
-    label_path, image_path = check_file(Path(labels)), check_file(Path(images))
+    label_path, image_paths = check_file(Path(labels)), [check_file(Path(path)) for path in images]
     with open_archive(label_path) as archive:
         order = np.argsort(archive["class_names"])
         names = archive["class_names"][order].tolist()
@@ -208,18 +219,41 @@ def read_voc_archive(
             part: ([f"{theirs}/{name}" for name in archive[f"{theirs}_images"]], archive[f"Y_{theirs}"][:, order])
             for part, theirs in _VOC_LISTS.items()
         }
+        drawn = order.argsort()[archive[_SIZE_BIASED]] if _SIZE_BIASED in archive else None
+    if suffix:
+        parts = {
+            part: ([f"{path.rpartition('.')[0]}{suffix}" for path in paths], Y) for part, (paths, Y) in parts.items()
+        }
     if not Path(folder).is_dir():
-        _unpack(image_path, [path for paths, _ in parts.values() for path in paths], Path(folder))
-    return join_parts("voc-128px", folder, parts, names, f"{image_path.name}, {label_path.name}")
+        _unpack(image_paths, [path for paths, _ in parts.values() for path in paths], Path(folder))
+    source = ", ".join(path.name for path in (*image_paths, label_path))
+    data = join_parts(Path(folder).name, folder, parts, names, source)
+    if drawn is None:
+        return data
+    observed = np.zeros_like(data.Y)
+    observed[np.arange(len(drawn)), drawn] = 1
+    return replace(data, observed=observed)
 
 
-def _unpack(archive: Path, names: list[str], folder: Path) -> None:
+_SIZE_BIASED = "train_obs_sizebiased_idx"  # of each train image a label, of large objects more often
+
+
+def _unpack(archives: Sequence[Path], names: Sequence[str], folder: Path) -> None:
+    """Unpack these files, each from the archive that holds it."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
-        whole = Path(beside) / folder.name
-        with naming(archive), zipfile.ZipFile(archive) as packed:
-            check_size(archive, sum(member.file_size for member in packed.infolist()))
-            packed.extractall(whole, names)
+        whole, left = Path(beside) / folder.name, dict.fromkeys(names)
+        for archive in archives:
+            with naming(archive), zipfile.ZipFile(archive) as packed:
+                here = [name for name in packed.namelist() if name in left]
+                check_size(archive, sum(packed.getinfo(name).file_size for name in here))
+                packed.extractall(whole, here)
+            left = {name: None for name in left if name not in set(here)}
+        if left:
+            raise ValueError(
+                f"{', '.join(path.name for path in archives)} must hold every image that is listed; {next(iter(left))} "
+                f"is not there, nor are {len(left) - 1} others. Get the archives again."
+            )
         with suppress(OSError):  # another process was quicker
             whole.rename(folder)
 
@@ -560,9 +594,9 @@ def _read_nus_concepts(folder: Path) -> list[str]:
 _PUBLISHED_SEED = 1200
 
 
-def _read_small_voc(folder: Path) -> ImageDataset:
-    files = folder / "voc2012_labels.npz", folder / "voc2012_128px.zip"
-    return read_voc_archive(*files, image_cache() / "voc-128px")
+def _read_small_voc(folder: Path, size: int, images: Sequence[str], suffix: str = "") -> ImageDataset:
+    paths = [folder / name for name in images]
+    return read_voc_archive(folder / "voc2012_labels.npz", paths, image_cache() / f"voc-{size}px", suffix)
 
 
 IMAGE_SETS: dict[str, Callable[[Path], ImageDataset]] = {
@@ -570,7 +604,10 @@ IMAGE_SETS: dict[str, Callable[[Path], ImageDataset]] = {
     "coco": read_coco,
     "nuswide": read_nuswide,
     "cub": read_cub,
-    "voc-128px": _read_small_voc,
+    "voc-128px": partial(_read_small_voc, size=128, images=["voc2012_128px.zip"]),
+    "voc-256px": partial(
+        _read_small_voc, size=256, images=[f"voc2012_256px_{k}of3.zip" for k in (1, 2, 3)], suffix=".webp"
+    ),
 }
 """By name: folder of images → data set."""
 
@@ -595,12 +632,16 @@ def load_images(name: str, root: str | Path | None = None) -> ImageDataset:
         ) from error
 
 
-def with_published_protocol(data: ImageDataset) -> ImageDataset:
+def with_published_protocol(data: ImageDataset, *, size_biased: bool = False) -> ImageDataset:
     """The data with the split and the single positives that all published image results share.
 
     A fifth of the official train rows becomes "val"; the single positives are drawn from the train and the test rows
     separately, each with a fresh generator, before that split. Rows without a positive get none. The data must have the
     parts "train" and "test" in `splits`, rows and classes in the order of their reader.
+
+    Args:
+        data: As its reader gives it.
+        size_biased: Take the single positives that come with the data, in which large objects are more frequent.
 
     References:
         Cole, Mac Aodha, Lorieul, Perona, Morris, Jojic: Multi-label learning from single positive labels, CVPR 2021.
@@ -611,10 +652,15 @@ def with_published_protocol(data: ImageDataset) -> ImageDataset:
             f"the published split divides the parts train and test; {data.name} has {found}. Split other data "
             "with onepos.train_val_test_split."
         )
+    if size_biased and data.observed is None:
+        raise ValueError(
+            f'{data.name} must come with a draw for draw = "size-biased"; it has none. voc-256px has one; for other '
+            'data write "published" or "fixed".'
+        )
     observed = np.zeros_like(data.Y)
     for rows in data.splits.values():
         observed[rows] = draw_single_positive(data.Y[rows], _PUBLISHED_SEED, how="cole")
     official = data.splits["train"]
     parts = cole_split(len(official), _PUBLISHED_SEED)
     splits = {"train": official[parts.train], "val": official[parts.val], "test": data.splits["test"]}
-    return replace(data, splits=splits, observed=observed)
+    return replace(data, splits=splits, observed=data.observed if size_biased else observed)

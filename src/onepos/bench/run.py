@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from onepos.bench.image_sets import IMAGE_SETS, image_cache, load_images, with_published_protocol
 from onepos.bench.recipes import resolve
 from onepos.bench.stacking import train_many
-from onepos.bench.study import PUBLISHED_DRAW, ImageSettings, Run
+from onepos.bench.study import PUBLISHED_DRAW, SIZE_BIASED_DRAW, ImageSettings, Run
 from onepos.criteria import CRITERIA
 from onepos.datasets import Dataset, load_dataset
 from onepos.datasets.scenes import as_images
@@ -41,6 +42,8 @@ _OF_IMAGES = ("precision", "frozen_epochs", "backbone_lr", "compile")
 # Decoded images that are held in memory, in bytes; of more the files are read in every epoch.
 _IN_MEMORY = 4 << 30
 
+_DECODERS = max(2, min(16, os.cpu_count() or 1))  # processes
+
 _PENALTY = 100.0  # of the ridge regression; between 10 and 1000 it hardly matters
 
 
@@ -59,9 +62,11 @@ class Trial:
     shared: Shared = field(default_factory=Shared)  # what the methods of all runs share
 
 
-def load_data(name: str, images: bool) -> Dataset | ImageDataset:
-    """A data set of a study; images in the published split, or rows that are small images."""
-    return with_published_protocol(load_images(name)) if images and name in IMAGE_SETS else load_dataset(name)
+def load_data(name: str, images: bool, size_biased: bool = False) -> Dataset | ImageDataset:
+    """A data set of a study; images in the published split with one draw or the other, or rows of small images."""
+    if images and name in IMAGE_SETS:
+        return with_published_protocol(load_images(name), size_biased=size_biased)
+    return load_dataset(name)
 
 
 def make_trial(data: Dataset | ImageDataset, run: Run, device: str = "cpu") -> Trial:
@@ -270,14 +275,14 @@ def _samples(part: Dataset | ImageDataset, run: Run, settings: ImageSettings) ->
                 f"{settings.size}. Change images.size of the study."
             )
         return ImageTensors(as_images(part, settings.size // height), normalization)
-    files = ImageFiles(part.files, settings.size, normalization=normalization)
+    files = ImageFiles(part.files, settings.size, normalization=normalization, workers=_DECODERS)
     if len(files) * files.n_features > _IN_MEMORY:
         return files
     return pack_images(files, image_cache()).load()
 
 
 def _draw(part: Dataset | ImageDataset, run: Run) -> Indicator:
-    if run.draw_seed != PUBLISHED_DRAW:
+    if run.draw_seed not in (PUBLISHED_DRAW, SIZE_BIASED_DRAW):
         return draw_single_positive(part.Y, run.draw_seed)
     if part.observed is None:
         raise ValueError(f'{part.name} must come with a draw for draw = "published"; it has none. Write "fixed".')

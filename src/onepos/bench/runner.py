@@ -21,7 +21,7 @@ import torch
 from onepos.bench.run import Trial, load_data, make_result, make_trial, task_of, why_not
 from onepos.bench.stacking import bytes_per_run, train_many
 from onepos.bench.store import Status, Store
-from onepos.bench.study import Run, Study
+from onepos.bench.study import SIZE_BIASED_DRAW, Run, Study
 from onepos.methods import make_method
 from onepos.training.loop import History
 from onepos.training.runtime import choose_device
@@ -87,7 +87,7 @@ def check_data(study: Study, only: Sequence[str] | None = None) -> tuple[str, ..
     for name in names:
         if name not in study.datasets:
             raise ValueError(f"{name} must be a data set of the study, one of {', '.join(study.datasets)}; it is not.")
-        load_data(name, study.images is not None)
+        load_data(name, study.images is not None, study.draw == "size-biased")
     return names
 
 
@@ -160,7 +160,8 @@ class _Trials:
     def of(self, run: Run) -> Trial:
         if run.dataset != self._name:
             self._made.clear()
-            self._name, self._data = run.dataset, load_data(run.dataset, run.images is not None)
+            size_biased = run.draw_seed == SIZE_BIASED_DRAW  # that of a study is one draw or the other
+            self._name, self._data = run.dataset, load_data(run.dataset, run.images is not None, size_biased)
         key = run.split_seed, run.draw_seed, run.scaling, run.network if run.images else ""
         if key not in self._made:
             self._made[key] = make_trial(self._data, run, self._device)

@@ -20,7 +20,12 @@ from onepos.bench.grid import Axis, draw_points, draw_star, hash_bits
 from onepos.bench.recipes import find_entry
 
 PUBLISHED_DRAW = -1
-"""In place of a seed: the single positives that come with the data."""
+"""In place of a seed: the single positives that all published results of the data share."""
+
+SIZE_BIASED_DRAW = -2
+"""In place of a seed: single positives of which those of large objects are more frequent, where data come with them."""
+
+_DRAWS = {"published": PUBLISHED_DRAW, "size-biased": SIZE_BIASED_DRAW}
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Run:
     select_metric: str  # the metric that chooses the epoch, a name in METRICS or MAJORITY
     select_labels: str  # what it sees of the validation rows, "full" or "single-positive"
     split_seed: int
-    draw_seed: int  # seed of the single positives, or PUBLISHED_DRAW
+    draw_seed: int  # seed of the single positives, or PUBLISHED_DRAW or SIZE_BIASED_DRAW
     seed: int  # seed of the weights and batches
     trial: int  # number of the trial, from 0
     configuration: int  # number of the point of the search space, from 0
@@ -137,7 +142,8 @@ class Study:
     scaling: str  # as in `Run`
     bias_init: str  # as in `Run`
     split: str  # "new" for every trial, or "fixed"
-    draw: str  # the same of the single positives; of images also "published", those that come with the data
+    draw: str  # the same of the single positives; of images also "published", those of all published results, or
+    # "size-biased", which come with some data
     sampler: str  # in SAMPLERS
     seed: int  # the seeds of the runs and the points of the space follow from it
     recipes: bool  # whether methods start from the settings in recipes.toml
@@ -192,8 +198,8 @@ class Study:
                 )
 
     def _draw_seed(self, trial: int) -> int:
-        if self.draw == "published":
-            return PUBLISHED_DRAW
+        if self.draw in _DRAWS:
+            return _DRAWS[self.draw]
         return hash_bits(self.seed, "draw", trial if self.draw == "new" else 0)
 
     def _points(self, method: str, count: int | None) -> list[tuple[dict[str, Any], dict[str, Any]]]:

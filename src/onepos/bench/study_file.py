@@ -62,11 +62,12 @@ _STORED = _Kind("what onepos has stored", lambda value: True)
 
 # Each entry with what it may be: of a kind, or one of these names.
 _Check: TypeAlias = _Kind | Collection[str]
+_IMAGE_DRAWS = ("published", "size-biased")  # draws that only images have
 _CHOICES: dict[str, _Check] = {
     "scaling": ("standard", "none"),
     "bias_init": ("frequency", "zero"),
     "split": ("new", "fixed"),
-    "draw": ("new", "fixed", "published"),
+    "draw": ("new", "fixed", *_IMAGE_DRAWS),
     "sampler": SAMPLERS,
 }
 _PLAIN: dict[str, _Check] = {"name": _TEXT, "seed": _whole(0), "recipes": _FLAG}
@@ -272,7 +273,7 @@ def _read(file: _Table, names: _Names) -> Study:
     images = ImageSettings(**file.table("images").all(_IMAGES)) if "images" in file.content else None
     if images and plain["scaling"] != "none":
         raise file.wrong("scaling", "'none' with [images]", "Each network has its own normalization of pixels.")
-    if images is None and plain["draw"] == "published":
+    if images is None and plain["draw"] in _IMAGE_DRAWS:
         raise file.wrong("draw", "'new' or 'fixed' without [images]")
     floor, oracle = (file.get(key, names.methods) for key in ("floor", "oracle"))
     datasets, budget = file.names("datasets"), _read_budget(file, plain["sampler"])
