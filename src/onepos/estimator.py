@@ -21,6 +21,7 @@ from torch import nn
 from onepos.labels import Labels, list_labels
 from onepos.methods import make_method
 from onepos.methods.base import Method, Watch
+from onepos.methods.reduction import WIDE, Directions, find_directions
 from onepos.metrics import average_precision
 from onepos.priors import check_top_k, decide, decide_top, read_rule
 from onepos.tables.choice import check_tables, make_encoder
@@ -30,7 +31,7 @@ from onepos.training.loop import Diverged, History, Trained, find_length, finish
 from onepos.training.outcome import read_curve, training_logits
 from onepos.training.plan import USUAL_EPOCHS, Plan
 from onepos.training.runtime import choose_device, count_weights, fitting_threads, place, widen
-from onepos.training.samples import SCALES, Samples, as_samples, make_scaling
+from onepos.training.samples import SCALES, DenseRows, ReducedRows, Samples, SparseRows, as_samples, make_scaling
 from onepos.training.task import Task, TrainingData, Validation, make_task, usual_epochs
 from onepos.validation import Indicator, check_choice, check_finite, check_whole, read_groups
 
@@ -100,6 +101,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         n_features_in_: Number of features; of a raw table, its columns.
         feature_names_in_: Their names, if X had any.
         encoder_: The fitted `TableEncoder`; None where X was numbers.
+        directions_: What rows of many sparse numbers, such as TF-IDF weights, are reduced by before the network; None
+            where they are taken as they are, up to 2048 numbers or with a scale other than "none".
 
     Example:
         >>> from onepos import SinglePositiveClassifier, draw_single_positive, load_dataset
@@ -112,6 +115,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
 
     kind: ClassVar[str] = "rows"
     """What X holds; a model folder names it."""
+
+    directions_: Directions | None = None
 
     _offers: frozenset[str] = frozenset()
 
@@ -414,17 +419,25 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         groups = None if options.get("groups") is None else read_groups(options["groups"], X.shape[0])
         warn_unobserved(observed, self.classes_)
         self.scaling_ = make_scaling(X, self.scale if self.encoder_ is None else "none")
+        is_wide = self.scaling_ is None and hasattr(X, "tocsr") and X.shape[1] > WIDE
+        self.directions_ = find_directions(X.tocsr(), plan.seed) if is_wide else None
         held_out = None
         if validation is not None:
             X_val, y_val = as_pair(validation)
             X_val = self._read_rows(X_val, reset=False)
             Y_val = Labels.read(y_val, X_val.shape[0], classes=self.classes_).to_array()
-            held_out = Validation(as_samples(X_val, self.scaling_), Y_val, is_full(Y_val))
-        samples, negative = as_samples(X, self.scaling_), labels.known_negative
+            held_out = Validation(self._as_samples(X_val), Y_val, is_full(Y_val))
+        samples, negative = self._as_samples(X), labels.known_negative
+        if isinstance(samples, DenseRows) and is_wide:
+            samples = ReducedRows(samples.data, f"{as_samples(X).fingerprint()} reduced, seed {plan.seed}")
         data = TrainingData(samples, held_out, self._offers, groups=groups, at_random=labels.at_random)
         return make_task(
             data, observed, method, plan, network=self.network, hidden=self.hidden, known_negative=negative
         )
+
+    def _as_samples(self, rows: Any, dtype: torch.dtype = torch.float32) -> DenseRows | SparseRows:
+        """Rows as the network takes them: scaled, or wide sparse ones reduced to the directions of the fit."""
+        return as_samples(rows if self.directions_ is None else self.directions_.apply(rows), self.scaling_, dtype)
 
     def _check_trained(self, samples: Samples) -> None:
         """Judge what happened to the samples during the training."""
@@ -434,10 +447,11 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         device = choose_device(str(self.device))
         dtype = place(self.network_, device)
         logits = np.empty((rows.shape[0], len(self.classes_)))
-        step = max(1, min(_STEP_ROWS, _STEP_NUMBERS // max(rows.shape[1], logits.shape[1])))
+        width = rows.shape[1] if self.directions_ is None else self.directions_.width
+        step = max(1, min(_STEP_ROWS, _STEP_NUMBERS // max(width, logits.shape[1])))
         with fitting_threads(min(step, len(logits)) * count_weights(self.network_), device):
             for start in range(0, len(logits), step):
-                part = as_samples(rows[start : start + step], self.scaling_, dtype).to(device)
+                part = self._as_samples(rows[start : start + step], dtype).to(device)
                 logits[start : start + step] = run_in_steps(self.network_, part, device).cpu()
         _check_logits(logits, rows)
         return logits
@@ -472,6 +486,8 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     @property
     def _n_inputs(self) -> int:
         """Numbers per row that the network takes."""
+        if self.directions_ is not None:
+            return self.directions_.width
         encoder = getattr(self, "encoder_", None)
         return self.n_features_in_ if encoder is None else encoder.n_outputs_
 

@@ -119,6 +119,9 @@ class _FromRows(nn.Module):
 
     mean: Tensor
     scale: Tensor
+    strong: Tensor
+    weak: Tensor
+    axes: Tensor
 
     def __init__(self, model: SinglePositiveClassifier) -> None:
         super().__init__()
@@ -128,9 +131,17 @@ class _FromRows(nn.Module):
         if scaling is not None:
             self.register_buffer("mean", torch.from_numpy(scaling.mean))
             self.register_buffer("scale", torch.from_numpy(scaling.scale))
+        self.is_reduced = model.directions_ is not None
+        if model.directions_ is not None:
+            strong, weak, axes = map(torch.from_numpy, model.directions_)
+            self.register_buffer("strong", strong)
+            self.register_buffer("weak", weak)
+            self.register_buffer("axes", axes)
         self.network = copy.deepcopy(model.network_).float()
 
     def forward(self, rows: Tensor) -> Tensor:
+        if self.is_reduced:
+            rows = torch.cat([rows[:, self.strong].float(), rows[:, self.weak].float() @ self.axes], 1)
         if self.is_scaled:
             rows = ((rows.double() - self.mean) / self.scale).clamp(-self.limit, self.limit)
         return to_probability(self.network(rows.float()).double())

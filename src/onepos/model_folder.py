@@ -20,6 +20,7 @@ import onepos
 from onepos.files import write_atomically
 from onepos.methods import METHODS
 from onepos.methods.base import Method
+from onepos.methods.reduction import Directions
 from onepos.priors import DecisionCurve
 from onepos.reading import naming, parse_json, read_bytes, shorten
 from onepos.tables.encoder import TableEncoder
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _CLASSES = {"rows": "SinglePositiveClassifier", "images": "SinglePositiveImageClassifier"}
 _WEIGHTS, _FACTS = "model.safetensors", "model.json"
-_CURVE, _TABLES = "decisions.", "tables."  # before the names of their tensors
+_CURVE, _TABLES, _DIRECTIONS = "decisions.", "tables.", "directions."  # before the names of their tensors
 # Parameters that belong to the machine of the fit: a folder from elsewhere must not make this one write to a path.
 _OF_THE_MACHINE: dict[str, Any] = {"cache": None, "workers": 0}
 _AGAIN = "If an earlier version of onepos wrote it, fit the model again; otherwise save it again."
@@ -59,6 +60,9 @@ def save_model(model: SinglePositiveClassifier, folder: str | os.PathLike[str]) 
         tensors["scaling.mean"] = torch.from_numpy(model.scaling_.mean)
         tensors["scaling.scale"] = torch.from_numpy(model.scaling_.scale)
         tensors["scaling.limit"] = torch.tensor(model.scaling_.limit, dtype=torch.float64)
+    if model.directions_ is not None:
+        parts = model.directions_._replace(axes=model.directions_.axes.astype(np.float16))._asdict()
+        tensors |= {f"{_DIRECTIONS}{name}": torch.from_numpy(part) for name, part in parts.items()}
     tensors |= {f"{_CURVE}{name}": torch.as_tensor(values) for name, values in model.decision_curve_._asdict().items()}
     encoder_facts, arrays = _encoder_state(model)
     tensors |= {f"{_TABLES}{name}": torch.tensor(array) for name, array in arrays.items()}
@@ -235,8 +239,8 @@ def _rebuild(
     if any(name.startswith("scaling.") for name in tensors):
         mean, scale, limit = (tensors.pop(f"scaling.{name}") for name in Scaling._fields)
         model.scaling_ = Scaling(mean.numpy(), scale.numpy(), float(limit))
-
     _restore_encoder(model, facts, tensors)
+    _restore_directions(model, facts, tensors)
     if method is None and network is None:
         with torch.device("meta"):  # where a network of any size takes no memory
             _check_shapes(model, facts, tensors)
@@ -292,6 +296,24 @@ def _restore_encoder(model: SinglePositiveClassifier, facts: dict[str, Any], ten
         if model.encoder_ is None:
             raise KeyError("table_encoder")
         model.tables = TableEncoder(**model.encoder_.get_params())
+
+
+def _restore_directions(
+    model: SinglePositiveClassifier, facts: dict[str, Any], tensors: dict[str, torch.Tensor]
+) -> None:
+    """Give the model what its wide rows are reduced by, where it has that."""
+    mine = {name: f"{_DIRECTIONS}{name}" for name in Directions._fields}
+    if not tensors.keys() & set(mine.values()):
+        return
+    strong, weak, axes = (tensors.pop(key).numpy() for key in mine.values())
+    found = Directions(strong, weak, axes.astype(np.float32))
+    encoder = getattr(model, "encoder_", None)
+    n_columns = int(facts["n_features"]) if encoder is None else encoder.n_outputs_
+    columns = np.concatenate([found.strong, found.weak])
+    is_fitting = found.axes.ndim == 2 and len(found.axes) == len(found.weak) and columns.dtype == np.int64
+    if not is_fitting or not ((columns >= 0) & (columns < n_columns)).all():
+        raise KeyError("the directions of wide rows have the wrong size")
+    model.directions_ = found
 
 
 def _device_here(name: str) -> str:

@@ -69,7 +69,7 @@ class TestNumbers:
     def test_are_standardized_and_clipped(self):
         cells = np.append(np.random.default_rng(0).normal(7, 3, 500), 200.0)
         encoder = TableEncoder().fit({"x": cells[:-1]})
-        X = encoder.transform({"x": cells})
+        X = encoder.transform({"x": cells})[:, 0]
         assert X.dtype == np.float32
         assert X[:-1].mean() == pytest.approx(0, abs=1e-3)
         assert X[:-1].std() == pytest.approx(1, abs=1e-3)
@@ -83,7 +83,40 @@ class TestNumbers:
     def test_a_skewed_column_is_taken_as_its_logarithm(self):
         rng = np.random.default_rng(0)
         encoder = TableEncoder().fit({"skewed": np.exp(rng.normal(8, 2, 400)), "even": rng.normal(size=400)})
-        assert [report.became for report in encoder.describe()] == ["logarithm, standardized", "standardized"]
+        became = [report.became for report in encoder.describe()]
+        assert became == ["logarithm, standardized, and 12 steps", "standardized, and 12 steps"]
+        edges = np.quantile(np.log1p(np.exp(np.random.default_rng(0).normal(8, 2, 400))), [0, 1 / 12, 1])
+        assert encoder.columns_[0].edges[[0, 1, -1]] == pytest.approx(edges)
+
+    def test_steps_say_between_which_quantiles_a_number_lies(self):
+        encoder = TableEncoder().fit({"x": np.linspace(0, 12, 1201)})  # the steps end at 1, 2, …
+        names = encoder.get_feature_names_out()
+        assert names[[0, 1, 2, 12]].tolist() == ["x", "x 0 to 1", "x 1 to 2", "x 11 to 12"]
+        X = encoder.transform({"x": [-5.0, 1.25, 20.0, None]})[:, 1:13]
+        assert X[0].tolist() == [-1] * 12
+        assert X[1].tolist() == pytest.approx([1, -0.5] + [-1] * 10, abs=1e-6)
+        assert X[2].tolist() == [1] * 12
+        assert X[3].tolist() == [0] * 12
+
+    @pytest.mark.parametrize("cells", [np.sin(np.arange(99)), [0.0] * 600 + [1.0] * 400, [1, None] * 90])
+    def test_few_rows_and_two_values_get_no_steps(self, cells):
+        names, _ = encode(list(cells))
+        assert names[0] == "x"
+        assert all(name in ("x", "x missing") for name in names)
+
+    def test_many_columns_get_no_steps(self):
+        rng = np.random.default_rng(0)
+        frame = pd.DataFrame(rng.normal(size=(150, 33)), columns=[f"x{k}" for k in range(33)])
+        assert TableEncoder().fit(frame).n_outputs_ == 33
+        assert TableEncoder().fit(frame.iloc[:, :32]).n_outputs_ == 32 * 13
+
+    def test_steps_do_not_depend_on_the_blocks(self):
+        cells = np.random.default_rng(0).gamma(1.0, size=50_000)
+        whole = TableEncoder().fit({"x": cells})
+        blocks = TableEncoder().fit_blocks(lambda: ({"x": part} for part in np.array_split(cells, 17)))
+        np.testing.assert_array_equal(blocks.columns_[0].edges, whole.columns_[0].edges)
+        share = (whole.transform({"x": cells})[:, 1:] > 0).mean(0)
+        np.testing.assert_allclose(share[:-1], 1 - (np.arange(11) + 0.5) / 12, atol=0.02)  # the last has a long tail
 
     @pytest.mark.parametrize(
         "cells",

@@ -62,7 +62,7 @@ def test_a_restored_encoder_can_be_fitted_again():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda facts, arrays: facts.update(format=2), "the format 1; got '2'"),
+        (lambda facts, arrays: facts.update(format=1), "the format 2; got '1'"),
         (lambda facts, arrays: facts.pop("columns"), "the entry 'columns'"),
         (lambda facts, arrays: facts.update(columns=[]), "at least one column"),
         (lambda facts, arrays: facts["columns"][0].update(kind="code"), "as 'kind' one of number, boolean"),

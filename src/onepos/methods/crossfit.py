@@ -27,6 +27,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from sklearn.utils import check_random_state
@@ -42,7 +43,7 @@ from onepos.methods.fold_models import (
     predict_by_regression,
     predict_by_trees,
 )
-from onepos.methods.reduction import WIDE, reduce_rows
+from onepos.methods.reduction import WIDE, find_directions
 from onepos.validation import read_groups
 
 _EM_STEPS = 100
@@ -155,7 +156,7 @@ def judge_rows(
 ) -> CrossFit:
     """The same at known negatives as elsewhere: what models that did not see the row's labels make of it."""
     is_wide = hasattr(X, "tocsr") and X.shape[1] > WIDE
-    rows = torch.as_tensor(reduce_rows(X.tocsr(), seed)) if is_wide else _as_rows(X)
+    rows = torch.as_tensor(_reduce(X.tocsr(), seed)) if is_wide else _as_rows(X)
     return cross_fit(
         rows,
         torch.tensor(labels.observed, device=rows.device),
@@ -255,13 +256,17 @@ def held_out(train: TrainView) -> CrossFit:
     def make() -> CrossFit:
         wide = train.sparse_inputs() if train.is_tabular else None
         if wide is not None and wide.shape[1] > WIDE:
-            rows, is_scaled = torch.as_tensor(reduce_rows(wide, train.seed), device=train.observed.device), True
+            rows, is_scaled = torch.as_tensor(_reduce(wide, train.seed), device=train.observed.device), True
         else:
             rows, is_scaled = (train.inputs() if train.is_tabular else train.features()).float(), False
         options = {"groups": train.groups, "watch": train.watch, "shared": train.shared, "is_scaled": is_scaled}
         return cross_fit(rows, train.observed, train.seed, DEFAULTS, **options)  # type: ignore[arg-type]
 
     return train.shared.once(("held-out", train.seed), make)
+
+
+def _reduce(rows: Any, seed: int) -> npt.NDArray[np.float32]:
+    return find_directions(rows, seed).apply(rows)
 
 
 def _as_rows(X: Any) -> Tensor:

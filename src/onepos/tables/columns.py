@@ -7,6 +7,7 @@ arrays, from which it can be restored.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -31,6 +32,7 @@ from onepos.tables.cells import (
 from onepos.tables.counts import Counts
 from onepos.tables.kinds import NEARLY_ALL, Choice, Kind, not_dates
 from onepos.tables.moments import Moments
+from onepos.tables.sample import Sample
 from onepos.tables.sentences import MODELS, WIDTHS, embed
 from onepos.tables.state import (
     Arrays,
@@ -40,6 +42,7 @@ from onepos.tables.state import (
     get_number,
     get_numbers,
     get_packed,
+    get_rising,
     get_text,
     get_texts,
     pack_texts,
@@ -54,6 +57,10 @@ CLIP = 5.0
 """Standardized numbers lie between -CLIP and CLIP."""
 SKEWED, LESS_SKEWED = 2.0, 0.5
 """Numbers of a skewness above SKEWED are taken as logarithms where that leaves at most this share of the skewness."""
+N_STEPS = 12
+"""Steps of a column of numbers, with about equally many rows each."""
+STEP_ROWS = 100
+"""Numbers of fewer rows get no steps."""
 MIN_ROWS = 2
 """A category or a term that is in fewer rows is not kept by itself, unless all are."""
 TEXT_WEIGHT = 3.0
@@ -157,7 +164,11 @@ class Column(ABC):
 
 
 class NumberColumn(Column):
-    """Standardized numbers, of which the logarithm was taken where they are skewed."""
+    """Standardized numbers, of which the logarithm was taken where they are skewed; and steps.
+
+    A step says how far a number has come from one quantile of the column to the next: -1 below, 1 above, and between
+    them what lies between. By steps a network learns what is not a straight line of the number.
+    """
 
     kind = "number"
     must_hold = "numbers or text, not both"
@@ -166,7 +177,9 @@ class NumberColumn(Column):
         super().__init__(name, choice)
         self.is_log = False
         self.moments = Moments()
+        self.edges = np.empty(0)
         self._log_moments = Moments()
+        self._sample = Sample()
 
     def _update(self, cells: pd.Series[Any], start: int) -> Mask:
         numbers = read_numbers(cells, storage_of(cells))
@@ -174,6 +187,7 @@ class NumberColumn(Column):
         known = numbers[~is_missing]
         self.moments.update(known)
         self._log_moments.update(signed_log(known))
+        self._sample.update(numbers, start)
         return is_missing
 
     def finish(self) -> None:
@@ -182,26 +196,47 @@ class NumberColumn(Column):
         limit = LESS_SKEWED * abs(raw.skewness)
         self.is_log = not raw.is_finite or (abs(raw.skewness) > SKEWED and abs(log.skewness) <= limit)
         self.moments = log if self.is_log else raw
+        known = self._sample.numbers()
+        if len(known) >= STEP_ROWS:
+            edges = np.unique(np.quantile(self._level(known), np.linspace(0, 1, N_STEPS + 1)))
+            self.edges = edges if len(edges) > 2 else self.edges  # one step is the number itself
+
+    def leave_out_steps(self) -> None:
+        """Be the standardized number alone, where there are many columns."""
+        self.edges = np.empty(0)
+
+    def _level(self, numbers: Floats) -> Floats:
+        return signed_log(numbers) if self.is_log else numbers
 
     def _encode(self, cells: pd.Series[Any]) -> tuple[Piece, Mask]:
         numbers = read_numbers(cells, storage_of(cells))
-        scaled = standardize(signed_log(numbers) if self.is_log else numbers, self.moments)
-        return scaled[:, None], np.isnan(numbers)
+        is_missing, level = np.isnan(numbers), self._level(numbers)
+        scaled = standardize(level, self.moments)[:, None]
+        if not len(self.edges):
+            return scaled, is_missing
+        with np.errstate(over="ignore"):
+            share = (level[:, None] - self.edges[:-1]) / np.diff(self.edges)
+        steps = np.nan_to_num(2 * np.clip(share, 0, 1) - 1)
+        return np.hstack([scaled, steps.astype(np.float32)]), is_missing
 
     @property
     def _names(self) -> list[str]:
-        return [self.name]
+        ends = (np.sign(self.edges) * np.expm1(np.abs(self.edges)) if self.is_log else self.edges).tolist()
+        return [self.name, *(f"{self.name} {low:.6g} to {high:.6g}" for low, high in pairwise(ends))]
 
     @property
     def _became(self) -> str:
-        return "logarithm, standardized" if self.is_log else "standardized"
+        steps = f", and {len(self.edges) - 1} steps" if len(self.edges) else ""
+        return ("logarithm, standardized" if self.is_log else "standardized") + steps
 
     def _to_state(self) -> tuple[Facts, Arrays]:
-        return {"is_log": self.is_log, "mean": self.moments.mean, "deviation": self.moments.deviation}, {}
+        facts = {"is_log": self.is_log, "mean": self.moments.mean, "deviation": self.moments.deviation}
+        return facts | {"edges": self.edges.tolist()}, {}
 
     def _restore(self, facts: Facts, arrays: Arrays) -> None:
         self.is_log = get_flag(facts, "is_log")
         self.moments = Moments.of(get_number(facts, "mean"), get_number(facts, "deviation", positive=True))
+        self.edges = get_rising(facts, "edges")
 
 
 class BooleanColumn(Column):
@@ -371,7 +406,11 @@ class CategoryColumn(Column):
 
 
 class TextColumn(Column):
-    """TF-IDF of words, pairs of words and character n-grams, and perhaps an embedding; each of length TEXT_WEIGHT."""
+    """TF-IDF of words and pairs of words, of character n-grams, and perhaps an embedding.
+
+    Words and characters are equally long, so that the many characters do not drown the words; together, and the
+    embedding by itself, they are of length TEXT_WEIGHT.
+    """
 
     kind = "text"
     must_hold = "single values"
@@ -436,9 +475,9 @@ class TextColumn(Column):
     def _weigh(self, texts: list[str]) -> sp.csr_array:
         words, _ = count_words(texts, self._word_places)
         characters, _ = count_characters(texts, self._character_places)
-        weights = sp.csr_array(sp.hstack([words, characters], format="csr"))
-        weights.data = (1 + np.log(weights.data)) * self.idf[weights.indices]
-        weights = sp.csr_array(normalize(weights, copy=False))
+        parts = zip((words, characters), np.split(self.idf, [len(self.words)]), strict=True)
+        both = sp.hstack([_weigh_terms(counts, idf) for counts, idf in parts], format="csr")
+        weights = sp.csr_array(normalize(both, copy=False))
         weights.data *= np.float32(TEXT_WEIGHT)
         return weights
 
@@ -480,6 +519,12 @@ class TextColumn(Column):
 COLUMNS: dict[Kind, type[Column]] = {
     each.kind: each for each in (NumberColumn, BooleanColumn, CategoryColumn, DateColumn, TextColumn)
 }
+
+
+def _weigh_terms(counts: sp.csr_array, idf: npt.NDArray[np.float32]) -> sp.csr_array:
+    """TF-IDF weights of length 1 from counts of terms."""
+    counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
+    return sp.csr_array(normalize(counts, copy=False)) if counts.shape[1] else counts
 
 
 def signed_log(numbers: Floats) -> Floats:

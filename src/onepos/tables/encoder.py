@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from onepos.tables.cells import FINITE, SINGLE, CellFault, TableError
-from onepos.tables.columns import COLUMNS, CategoryColumn, Column, Piece, TextColumn
+from onepos.tables.columns import COLUMNS, CategoryColumn, Column, NumberColumn, Piece, TextColumn
 from onepos.tables.frames import as_frame
 from onepos.tables.kinds import KINDS, Choice, choose_declared, choose_kind, left_out
 from onepos.tables.sentences import MODELS, embed
@@ -29,7 +29,9 @@ HEAD_ROWS = 100_000
 """What a column is follows from so many rows at the beginning of the table."""
 SPARSE_BELOW = 0.25
 """The matrix is sparse where a smaller share of it is not 0; a sparse entry takes twice the memory of a dense one."""
-FORMAT = 1
+MOST_WITH_STEPS = 32
+"""With more columns of numbers each is one number, without steps: they would be many, and say much the same."""
+FORMAT = 2
 
 _FAULTS_LISTED = 10
 
@@ -93,7 +95,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         text: Sequence[str] = (),
         categorical: Sequence[str] = (),
         drop: Sequence[str] = (),
-        max_text_features: int = 20_000,
+        max_text_features: int = 30_000,
         max_categories: int = 1_000,
         text_model: str | None = None,
     ) -> None:
@@ -208,6 +210,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             except CellFault as fault:
                 raise _cell_error(column.name, column.must_hold, fault) from None
         self.columns_ = [columns[name] for name in names if name in columns]
+        numbers = [column for column in self.columns_ if isinstance(column, NumberColumn)]
+        if len(numbers) > MOST_WITH_STEPS:
+            for column in numbers:
+                column.leave_out_steps()
         self.left_out_ = {name: choices[name].reason for name in names if name not in columns}
         self.is_sparse_ = _is_sparse(self.columns_)
         self._set_names(names)

@@ -59,6 +59,17 @@ def get_number(facts: Mapping[str, Any], key: str, *, positive: bool = False) ->
     return float(value)
 
 
+def get_rising(facts: Mapping[str, Any], key: str) -> npt.NDArray[np.float64]:
+    """An entry that must be a list of finite numbers, each larger than the one before; two are too few, none is not."""
+    value = get(facts, key)
+    if not isinstance(value, list | tuple) or len(value) in (1, 2):
+        raise wrong(f"as {key!r} no numbers, or at least three", value)
+    numbers = np.array([get_number({key: each}, key) for each in value], dtype=np.float64)
+    if not (np.diff(numbers) > 0).all():
+        raise wrong(f"as {key!r} numbers that rise", value)
+    return numbers
+
+
 def get_texts(facts: Mapping[str, Any], key: str) -> list[str]:
     """An entry that must be a list of different texts."""
     value = get(facts, key)

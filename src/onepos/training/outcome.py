@@ -30,7 +30,7 @@ class Outcome(NamedTuple):
 
 
 def training_logits(task: Task, trained: Trained) -> Tensor:
-    """Logits of training rows after training, (n, c), in double precision on the CPU; of some rows where that is enough."""
+    """Logits of training rows, or some of them, after training, (n, c), in double precision on the CPU."""
     return task.learner.method.training_logits(trained.view).double().cpu()
 
 

@@ -129,6 +129,29 @@ class DenseRows(_Table):
         return self.data.nbytes
 
 
+class ReducedRows(DenseRows):
+    """Dense rows that were computed from others, by which a checkpoint knows them.
+
+    The last bits of a decomposition may differ from run to run; those of its source do not.
+    """
+
+    def __init__(self, data: Tensor, source: str) -> None:
+        super().__init__(data)
+        self.source = source
+
+    def take(self, index: Tensor) -> ReducedRows:
+        """These rows."""
+        return ReducedRows(self.data[index], f"{self.source} {_digest(index)}")
+
+    def to(self, device: torch.device) -> ReducedRows:
+        """On `device`."""
+        return ReducedRows(self.data.to(device), self.source)
+
+    def fingerprint(self) -> str:
+        """That of the source."""
+        return self.source
+
+
 class SparseRows(_Table):
     """A matrix in compressed rows that stays sparse; only the rows of a batch are spread out.
 

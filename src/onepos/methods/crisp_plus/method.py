@@ -21,8 +21,9 @@ s_ij is the probability that label j is the observed one of row i. The probabili
 so probabilities agree with the class priors. Of rows that it learnt from the network is too sure: there its s lies
 nearer to 0 and 1 than on new rows, where σ(g) of a shift that fits the training rows has a mean above π̂. s̃ never saw
 the row, so it stands for s on new rows; the thresholds of decisions follow from σ(logit s̃ + b) too. The result is one
-plain network; nothing of the rows or of the models that made the targets is kept. Where single positives do not settle κ, a warning says so and the interval of the priors shows
-it. In place of the two terms of Eq. (8) of the CRISP paper stands one proper loss; docs/theory.md derives it.
+plain network; nothing of the rows or of the models that made the targets is kept. Where single positives do not settle
+κ, a warning says so and the interval of the priors shows it. In place of the two terms of Eq. (8) of the CRISP
+paper stands one proper loss; docs/theory.md derives it.
 
 References:
     The class-prior-induced risk of the CRISP paper, Eq. (8), and its priors, Eq. (2), are what this starts from.
