@@ -142,3 +142,36 @@ def test_every_public_name_explains_itself(name):
     explained = set().union(*(documented(text, section) for text in docstrings for section in ("Args", "Attributes")))
     assert set(inspect.signature(thing).parameters) <= explained
     assert ">>> " in docstrings[0], "an example, which --doctest-modules runs"
+
+
+CLASSES = [name for name in onepos.__all__ if inspect.isclass(getattr(onepos, name))]
+
+
+def own_methods(thing):
+    """The public methods that this library writes, not those that scikit-learn and torch add; with who writes them."""
+    for name, value in inspect.getmembers(thing, lambda v: inspect.isfunction(v) or inspect.ismethod(v)):
+        writers = [k for k in inspect.getmro(thing) if name in vars(k)]
+        is_made = re.fullmatch("set_.*_request", name) or name in getattr(thing, "__dataclass_fields__", ())
+        if not name.startswith("_") and writers[0].__module__.startswith("onepos") and not is_made:
+            yield name, value, writers
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_method_of_a_public_class_explains_its_arguments(name):
+    """Where a method replaces that of a base class, the base class may have explained them."""
+    for method, function, writers in own_methods(getattr(onepos, name)):
+        docstrings = [inspect.getdoc(vars(writer)[method]) or "" for writer in writers]
+        explained = set().union(*(documented(text, "Args") for text in docstrings))
+        assert docstrings[0], f"{name}.{method}"
+        assert set(inspect.signature(function).parameters) - {"self"} <= explained, f"{name}.{method}"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_public_class_lists_what_a_fit_sets(name):
+    """Names that end in _, by which scikit-learn knows what is fitted: those that are assigned, and properties."""
+    bases = [k for k in inspect.getmro(getattr(onepos, name)) if k.__module__.startswith("onepos")]
+    assigned = r"\bself\.([a-z]\w*_)\b(?=[^=\n(]*=(?!=))"
+    fitted = set(re.findall(assigned, "".join(inspect.getsource(base) for base in bases)))
+    properties = {p for base in bases for p, v in vars(base).items() if p.endswith("_") and isinstance(v, property)}
+    listed = set().union(*(documented(inspect.getdoc(base) or "", "Attributes") for base in bases))
+    assert fitted | {p for p in properties if not p.startswith("_")} <= listed
