@@ -193,6 +193,7 @@ class Walk:
         monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT / "research")]))
         monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setattr("os.cpu_count", lambda: 1)  # a study's runs in this process: others take seconds to start
         monkeypatch.setenv("ONEPOS_DATA", str(Path("data").absolute()))
 
     def close(self):
