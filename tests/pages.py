@@ -30,6 +30,7 @@ from typer.main import get_command
 
 import page_files
 from onepos.cli import app, main
+from onepos.methods import METHODS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -146,7 +147,9 @@ def parse(arguments):
     command, name, context, rest = get_command(app), "onepos", None, list(arguments)
     while hasattr(command, "resolve_command"):
         context = command.make_context(name, rest, parent=context)
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        first = getattr(context, "_protected_args", None)  # before click 8.2 without the underscore
+        rest = [*(context.protected_args if first is None else first), *context.args]
+        name, command, rest = command.resolve_command(context, rest)
     command.make_context(name, rest, parent=context)
 
 
@@ -183,7 +186,7 @@ class Walk:
 
     def __init__(self, monkeypatch):
         self.monkeypatch, self.names, self.port = monkeypatch, {}, None
-        self.background = []
+        self.background, self.methods = [], dict(METHODS)
         folder = Path("bin").absolute()  # for commands that a shell runs
         folder.mkdir()
         for name, module in (("onepos", "-m onepos"), ("python", "")):
@@ -197,6 +200,9 @@ class Walk:
         monkeypatch.setenv("ONEPOS_DATA", str(Path("data").absolute()))
 
     def close(self):
+        """End what runs, and take away the methods that the page added."""
+        METHODS.clear()
+        METHODS.update(self.methods)
         for process in self.background:
             process.terminate()
             process.wait()
