@@ -46,6 +46,7 @@ myst_heading_anchors = 4
 suppress_warnings = ["myst.header", "config.cache"]  # made pages may skip a level of headings
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
 html_math_renderer = "mathml"
 
 # Reference: from the docstrings

@@ -1,11 +1,8 @@
-"""The documents can not drift: every method has its page, every example runs, every link leads somewhere."""
+"""The documents can not drift: every method has its page and example, every link leads somewhere; see test_pages.py."""
 
 import doctest
 import inspect
 import re
-import shlex
-import subprocess
-import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -81,7 +78,7 @@ def python_blocks(path):
 
 EXAMPLES = [
     pytest.param(block, id=f"{path.relative_to(ROOT)}-{k}")
-    for path in [ROOT / "README.md", ROOT / "docs" / "deploy.md", *METHOD_PAGES]
+    for path in METHOD_PAGES
     for k, block in enumerate(python_blocks(path))
 ]
 
@@ -91,45 +88,6 @@ def test_examples_run(block, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     exec(compile(block, "example", "exec"), {})
     assert capsys.readouterr().out, "an example shows something"
-
-
-WALKS = [p for p in PAGES if p.name == "start.md" or p.parent.name in ("howto", "concepts")]
-NOT_RUN = {"pip", "head"}  # an installation, and a look at a file
-
-
-def steps(path):
-    """The blocks of a page in their order: Python, and the commands of consoles, which begin with $."""
-    page = path.read_text(encoding="utf-8")
-    for kind, text in re.findall(r"^```(python|console)\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
-        if kind == "python":
-            yield "python", text
-        else:
-            yield from (("console", line[2:]) for line in text.splitlines() if line.startswith("$ "))
-
-
-def call(command):
-    """One line of a console; fails where the command does."""
-    program, *arguments = shlex.split(command)
-    if program == "onepos":
-        with pytest.raises(SystemExit) as end:
-            main(arguments)
-        assert not end.value.code, command
-    elif program == "python":
-        subprocess.run([sys.executable, ROOT / "examples" / arguments[0], *arguments[1:]], check=True)
-    else:
-        assert program in NOT_RUN, command
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", [p for p in WALKS if any(steps(p))], ids=lambda p: p.stem)
-def test_a_page_works_from_beginning_to_end(path, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    for kind, text in steps(path):
-        if kind == "python":
-            exec(compile(text, str(path), "exec"), names)
-        else:
-            call(text)
 
 
 @pytest.mark.parametrize(
@@ -184,3 +142,36 @@ def test_every_public_name_explains_itself(name):
     explained = set().union(*(documented(text, section) for text in docstrings for section in ("Args", "Attributes")))
     assert set(inspect.signature(thing).parameters) <= explained
     assert ">>> " in docstrings[0], "an example, which --doctest-modules runs"
+
+
+CLASSES = [name for name in onepos.__all__ if inspect.isclass(getattr(onepos, name))]
+
+
+def own_methods(thing):
+    """The public methods that this library writes, not those that scikit-learn and torch add; with who writes them."""
+    for name, value in inspect.getmembers(thing, lambda v: inspect.isfunction(v) or inspect.ismethod(v)):
+        writers = [k for k in inspect.getmro(thing) if name in vars(k)]
+        is_made = re.fullmatch("set_.*_request", name) or name in getattr(thing, "__dataclass_fields__", ())
+        if not name.startswith("_") and writers[0].__module__.startswith("onepos") and not is_made:
+            yield name, value, writers
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_method_of_a_public_class_explains_its_arguments(name):
+    """Where a method replaces that of a base class, the base class may have explained them."""
+    for method, function, writers in own_methods(getattr(onepos, name)):
+        docstrings = [inspect.getdoc(vars(writer)[method]) or "" for writer in writers]
+        explained = set().union(*(documented(text, "Args") for text in docstrings))
+        assert docstrings[0], f"{name}.{method}"
+        assert set(inspect.signature(function).parameters) - {"self"} <= explained, f"{name}.{method}"
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_public_class_lists_what_a_fit_sets(name):
+    """Names that end in _, by which scikit-learn knows what is fitted: those that are assigned, and properties."""
+    bases = [k for k in inspect.getmro(getattr(onepos, name)) if k.__module__.startswith("onepos")]
+    assigned = r"\bself\.([a-z]\w*_)\b(?=[^=\n(]*=(?!=))"
+    fitted = set(re.findall(assigned, "".join(inspect.getsource(base) for base in bases)))
+    properties = {p for base in bases for p, v in vars(base).items() if p.endswith("_") and isinstance(v, property)}
+    listed = set().union(*(documented(inspect.getdoc(base) or "", "Attributes") for base in bases))
+    assert fitted | {p for p in properties if not p.startswith("_")} <= listed

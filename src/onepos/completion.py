@@ -144,6 +144,9 @@ class Completion:
 
         The expected number of wrong entries of an item is the sum of 1 − p over its added labels and of p over the
         unknown labels that were not added. A fifth of the items is drawn at random from all that have unknown labels.
+
+        Args:
+            n: How many items, at most.
         """
         import pandas as pd
 
@@ -200,7 +203,11 @@ class Completion:
         return make_coco(self.entries)
 
     def to_datasets(self, columns: Any = None) -> Dataset:
-        """A `datasets.Dataset` with a row per item: item, labels, absent, added, probability, and further columns."""
+        """A `datasets.Dataset` with a row per item: item, labels, absent, added, probability, and further columns.
+
+        Args:
+            columns: What to put beside the labels: a data frame, or a dictionary of lists, with a row per item.
+        """
         return make_dataset(self.entries, columns)
 
     @property

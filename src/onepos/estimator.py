@@ -97,7 +97,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         decision_curve_: What the rules need of the training rows: some points of the sorted probabilities of each
             label. They are those of `predict_proba`, or of models that did not see the row where the method has such.
         history_: What happened in each epoch.
+        n_epochs_: Epochs that the fit was allowed, `epochs` with "auto" as a number; `history_` tells which was kept.
         method_: The fitted method.
+        network_: The torch module that predicts, from scaled rows to logits.
+        scaling_: How rows are scaled before the network.
         n_features_in_: Number of features; of a raw table, its columns.
         feature_names_in_: Their names, if X had any.
         encoder_: The fitted `TableEncoder`; None where X was numbers.
@@ -245,18 +248,32 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         return trained
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Logits, (n, c)."""
+        """Logits, (n, c).
+
+        Args:
+            X: Rows, (n, features), as `fit` took them: an array, a sparse matrix or a data frame.
+        """
         check_is_fitted(self)
         return self._logits(self._read_rows(X, reset=False))
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Marginal probability of each label, (n, c), strictly inside (0, 1)."""
+        """Marginal probability of each label, (n, c), strictly inside (0, 1).
+
+        Args:
+            X: Rows, (n, features), as `fit` took them: an array, a sparse matrix or a data frame.
+        """
         return as_probability(self.decision_function(X))
 
     def predict(
         self, X: Any, *, threshold: float | str | None = None, top_k: int | None = None
     ) -> npt.NDArray[np.int64]:
-        """Predicted labels, (n, c) of 0 and 1; see `decide`."""
+        """Predicted labels, (n, c) of 0 and 1; see `decide`.
+
+        Args:
+            X: Rows, (n, features), as `fit` took them: an array, a sparse matrix or a data frame.
+            threshold: A rule as for the constructor; None is the rule of the fit.
+            top_k: Give each row its `top_k` most probable labels, whatever the thresholds.
+        """
         self._check_decision(threshold, top_k)
         return self.decide(self.predict_proba(X), threshold=threshold, top_k=top_k)
 
@@ -299,7 +316,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     ) -> list[list[Any]]:
         """The predicted labels of each row by name, the most probable first; a row may have none.
 
-        `threshold` and `top_k` are those of `decide`.
+        Args:
+            X: Rows, (n, features), as `fit` took them: an array, a sparse matrix or a data frame.
+            threshold: A rule as for the constructor; None is the rule of the fit.
+            top_k: Give each row its `top_k` most probable labels, whatever the thresholds.
         """
         probability = self.predict_proba(X)
         decisions = self.decide(probability, threshold=threshold, top_k=top_k)
@@ -335,6 +355,10 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         """Label-ranking average precision against full labels (indicator), or against single ones (vector).
 
         Rows of a vector whose label the model was not fitted with are left out, with a warning.
+
+        Args:
+            X: Rows, (n, features), as `fit` took them: an array, a sparse matrix or a data frame.
+            y: All labels of each row, (n, c) of 0 and 1, or one label per row, (n,).
         """
         logits = self.decision_function(X)
         Y = Labels.read(y, len(logits), classes=self.classes_, unknown="warn").to_array()
@@ -342,7 +366,11 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
         return average_precision(Y[read], logits[read])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a folder: `model.safetensors` and `model.json`, no pickle."""
+        """Write the fitted model to a folder: `model.safetensors` and `model.json`, no pickle.
+
+        Args:
+            folder: Where to write; made if there is none. A model that is there already is replaced.
+        """
         from onepos.model_folder import save_model
 
         check_is_fitted(self)
@@ -352,13 +380,23 @@ class SinglePositiveClassifier(BaseEstimator):  # type: ignore[misc]  # BaseEsti
     def load(
         cls, folder: str | os.PathLike[str], *, network: nn.Module | None = None, method: Method | None = None
     ) -> SinglePositiveClassifier:
-        """Read a model folder. A network or method of your own is not stored as code: pass it again."""
+        """Read a model folder. A network or method of your own is not stored as code: pass it again.
+
+        Args:
+            folder: What `save` wrote.
+            network: The network of your own that the model was fitted with.
+            method: The same for a method of your own.
+        """
         from onepos.model_folder import load_model
 
         return load_model(cls, folder, network, method)
 
     def set_params(self, **params: Any) -> SinglePositiveClassifier:
-        """Set parameters; `method__x` also where the method is given by name."""
+        """Set parameters; `method__x` also where the method is given by name.
+
+        Args:
+            **params: Parameters of the constructor, or of the method, by name.
+        """
         chosen = params.get("method", self.method)
         if isinstance(chosen, str) and any(key.startswith("method__") for key in params):
             params["method"] = make_method(chosen)

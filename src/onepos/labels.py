@@ -150,7 +150,14 @@ class Labels:
     def from_arrays(
         cls, positive: Any, negative: Any, classes: Sequence[Any] | npt.NDArray[Any], at_random: Any = None
     ) -> Labels:
-        """Labels of two indicators (n, c), of known positives and of known negatives; None for no known negative."""
+        """Labels of two indicators (n, c), of known positives and of known negatives; None for no known negative.
+
+        Args:
+            positive: 1 where a label is known to be there, (n, c).
+            negative: 1 where it is known to be absent, (n, c), or None.
+            classes: Names of the labels, (c,).
+            at_random: Which rows chance alone picked for the review, (n,); None for all.
+        """
         marks = check_indicator(positive, "positive").view(np.bool_)
         nos = np.zeros_like(marks) if negative is None else check_indicator(negative, "negative").view(np.bool_)
         return cls(sp.csr_array(marks), sp.csr_array(nos), np.asarray(classes), at_random=at_random)
@@ -185,7 +192,11 @@ class Labels:
         return self.is_complete if self.at_random is None else self.is_complete & self.at_random
 
     def take(self, rows: Any) -> Labels:
-        """The labels of some rows, by their numbers or a mask, in this order."""
+        """The labels of some rows, by their numbers or a mask, in this order.
+
+        Args:
+            rows: Numbers of rows, or a mask (n,).
+        """
         items, at_random = (None if each is None else each[rows] for each in (self.items, self.at_random))
         positive, negative = sp.csr_array(self.positive[rows]), sp.csr_array(self.negative[rows])
         return Labels(positive, negative, self.classes, items, at_random)

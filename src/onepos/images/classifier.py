@@ -169,14 +169,27 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
     ) -> Self:
         """Learn from images with one observed positive each; see `SinglePositiveClassifier.fit`.
 
-        X holds n paths, or is a uint8 array (n, height, width, 3). `on_images` is called with what is being done, how
-        many images are done, and how many there are.
+        Args:
+            X: n paths, or a uint8 array (n, height, width, 3).
+            y: The observed label of each image, or any other form of labels (docs/labels.md).
+            validation: Images and labels to choose the epoch by, (X, y).
+            groups: A value per image; images with equal values are never split.
+            checkpoint: A file that keeps finished epochs; the same call continues after the last one.
+            time_limit: Seconds after which the fit ends with the model it has.
+            on_epoch: Called after each epoch with its number and the history.
+            on_progress: Called with what is being done, how much of it is done, and how much there is.
+            on_images: Called with what is being done, how many images are done, and how many there are.
         """
         pace = time_limit, on_progress
         return self._fit(X, y, validation, checkpoint, on_epoch, pace, groups=groups, on_images=on_images)
 
     def decision_function(self, X: Any, *, on_images: OnImages | None = None) -> FloatArray:
-        """Logits, (n, c); NaN for images that can not be read where `on_error` is "skip"."""
+        """Logits, (n, c); NaN for images that can not be read where `on_error` is "skip".
+
+        Args:
+            X: n paths, or a uint8 array (n, height, width, 3).
+            on_images: Called with what is being done, how many images are done, and how many there are.
+        """
         check_is_fitted(self)
         if self.features_ is not None:
             return self._logits(self._extract(X, on_images)[0])
@@ -186,7 +199,12 @@ class SinglePositiveImageClassifier(SinglePositiveClassifier):
         return outputs.astype(np.float64)
 
     def predict_proba(self, X: Any, *, on_images: OnImages | None = None) -> FloatArray:
-        """Marginal probability of each label, (n, c), strictly inside (0, 1); NaN as in `decision_function`."""
+        """Marginal probability of each label, (n, c), strictly inside (0, 1); NaN as in `decision_function`.
+
+        Args:
+            X: n paths, or a uint8 array (n, height, width, 3).
+            on_images: Called with what is being done, how many images are done, and how many there are.
+        """
         return as_probability(self.decision_function(X, on_images=on_images))
 
     def __sklearn_tags__(self) -> Any:

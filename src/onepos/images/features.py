@@ -115,7 +115,13 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self.adopt(network, how, width)
 
     def adopt(self, network: nn.Module, how: ImageInput, n_features: int) -> Self:
-        """Be fitted with a network that is already made, what it takes, and the width of its features."""
+        """Be fitted with a network that is already made, what it takes, and the width of its features.
+
+        Args:
+            network: From images to features.
+            how: Size and normalization of the images that it takes.
+            n_features: Width of its features.
+        """
         self.network_, self.n_features_out_ = network.eval(), n_features
         self.image_size_, self.normalization_, self.weights_sha256_ = how
         return self
@@ -130,7 +136,12 @@ class ImageFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self.extract(X, on_images)[0]
 
     def extract(self, X: Any, on_images: OnImages | None = None) -> tuple[Floats, dict[int, str]]:
-        """Features as by `transform`, and the rows that could not be read with the reason."""
+        """Features as by `transform`, and the rows that could not be read with the reason.
+
+        Args:
+            X: n paths, or a uint8 array (n, height, width, 3).
+            on_images: Called with what is being done, how many images are done, and how many there are.
+        """
         check_is_fitted(self)
         check_image_parameters(self)
         how = ImageInput(self.image_size_, self.normalization_, self.weights_sha256_)

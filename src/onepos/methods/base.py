@@ -188,7 +188,11 @@ class Batch:
         return 1 - self.observed if self.known_negative is None else 1 - self.observed - self.known_negative
 
     def mix(self, values: Tensor) -> Tensor:
-        """Values (B, ...) of the rows, mixed as the rows were."""
+        """Values (B, ...) of the rows, mixed as the rows were.
+
+        Args:
+            values: One entry per row of the batch.
+        """
         return values if self.mixing is None else self.mixing.apply(values)
 
 
@@ -361,14 +365,27 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         return False
 
     def make_head(self, n_features: int, n_labels: int) -> nn.Module:
-        """The module from features to logits."""
+        """The module from features to logits.
+
+        Args:
+            n_features: Width of what the network gives.
+            n_labels: c, the number of labels.
+        """
         return LinearHead(n_features, n_labels)
 
     def setup(self, train: TrainView) -> None:
-        """Once, before training: declare parameters and buffers. By default there is nothing to remember."""
+        """Once, before training: declare parameters and buffers. By default there is nothing to remember.
+
+        Args:
+            train: The training rows, as a method may see them.
+        """
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits (B, c), in full precision also where the layers ran in half."""
+        """Logits (B, c), in full precision also where the layers ran in half.
+
+        Args:
+            features: Of one view of the batch, (B, n_features).
+        """
         logits: Tensor = self.head(features)
         return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
 
@@ -377,6 +394,10 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
 
         A method with per-row memory returns (loss, {"name": new rows}); the loop writes them to
         `self.name[batch.index]` after the step.
+
+        Args:
+            features: Of each view, (B, n_features).
+            batch: The rows of the step, with their observed labels.
         """
         raise NotImplementedError(f"{type(self).__name__} must define loss(features, batch); it does not.")
 
@@ -384,6 +405,9 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         """After the last epoch: the network that predicts, from inputs to logits. None is backbone and head.
 
         A method that hands over a network of its own also writes `rebuild`, by which a saved model is loaded.
+
+        Args:
+            train: The training rows, as a method may see them.
         """
         return None
 
@@ -401,15 +425,28 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
 
         A method whose predicting network remembers the training rows gives what it would predict without them. One
         that reports priors of its own may give those of some of the rows.
+
+        Args:
+            train: The training rows, as a method may see them.
         """
         return train.logits()
 
     def estimate_prior(self, logits: Tensor, observed: Any) -> PriorEstimate:
-        """Class priors from the scores of the trained network, for the report; a method may have settings for it."""
+        """Class priors from the scores of the trained network, for the report; a method may have settings for it.
+
+        Args:
+            logits: What `training_logits` gave.
+            observed: The observed labels of the same rows, (n, c) of 0 and 1.
+        """
         return estimate_priors(logits, observed)
 
     def final_prior(self, logits: Tensor, observed: Any) -> tuple[FloatArray, FloatArray]:
-        """What to report after training: priors (c,) and their interval (c, 2); of given priors there is none, NaN."""
+        """What to report after training: priors (c,) and their interval (c, 2); of given priors there is none, NaN.
+
+        Args:
+            logits: What `training_logits` gave.
+            observed: The observed labels of the same rows, (n, c) of 0 and 1.
+        """
         if self.prior_is_given and self.class_prior is not None:
             given = self.class_prior.double().cpu().numpy()
             return given, np.full((len(given), 2), np.nan)
@@ -417,7 +454,11 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
         return estimate.prior, np.stack([estimate.lower, estimate.upper], axis=1)
 
     def end_epoch(self, train: TrainView) -> None:
-        """After each epoch: revise what is remembered. By default nothing."""
+        """After each epoch: revise what is remembered. By default nothing.
+
+        Args:
+            train: The training rows, as a method may see them.
+        """
 
     def forget_training(self) -> None:
         """Drop what only training needs: buffers registered with persistent=False, such as targets of the rows."""
@@ -426,9 +467,17 @@ class Method(BaseEstimator, nn.Module):  # type: ignore[misc]  # BaseEstimator i
                 module._buffers[name] = None
 
     def lr_at(self, progress: float) -> float:
-        """Learning rate after this share of the training, from 0 to 1, as a multiple of that at the start."""
+        """Learning rate after this share of the training, from 0 to 1, as a multiple of that at the start.
+
+        Args:
+            progress: The share that is done.
+        """
         return 1.0
 
     def lr_factor(self, name: str) -> float:
-        """Learning rate of the method's parameter `name`, as a multiple of the plan's."""
+        """Learning rate of the method's parameter `name`, as a multiple of the plan's.
+
+        Args:
+            name: As in `named_parameters()`.
+        """
         return 1.0

@@ -134,7 +134,11 @@ class CRISP(Method):
 
     @classmethod
     def as_published(cls, **changes: Any) -> CRISP:
-        """The reading nearest to the text: Eq. (2) on fresh scores of the training rows after every epoch."""
+        """The reading nearest to the text: Eq. (2) on fresh scores of the training rows after every epoch.
+
+        Args:
+            **changes: Parameters of the constructor that differ from it.
+        """
         published = {"prior": "estimate", "warmup": 3, "align_start": False, "align": "exact", "reduction": "sum"}
         return cls(**{**published, **changes})
 

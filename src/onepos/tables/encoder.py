@@ -79,6 +79,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         left_out_: The columns that do not, and why.
         is_sparse_: Whether `transform` returns a sparse matrix.
         n_rows_: The number of rows in fit.
+        n_features_in_: The number of columns of the table in fit.
+        n_outputs_: The number of columns of the result.
         ignored_: The columns of the table last transformed that were not there in fit.
 
     Examples:
@@ -107,7 +109,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.text_model = text_model
 
     def fit(self, frame: Any, y: Any = None) -> Self:
-        """Learn from a table what its columns are; `frame` may be all that `as_frame` takes."""
+        """Learn from a table what its columns are; `frame` may be all that `as_frame` takes.
+
+        Args:
+            frame: A data frame, or whatever else `as_frame` takes.
+            y: Not used; scikit-learn passes it.
+        """
         return self.fit_blocks(lambda: (frame,))
 
     def fit_blocks(self, blocks: Blocks) -> Self:
@@ -225,7 +232,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.ignored_: tuple[str, ...] = ()
 
     def transform(self, frame: Any) -> Matrix:
-        """Return the numbers of a table, float32, (rows, features): an array, or a CSR array where `is_sparse_`."""
+        """Return the numbers of a table, float32, (rows, features): an array, or a CSR array where `is_sparse_`.
+
+        Args:
+            frame: A data frame, or whatever else `as_frame` takes.
+        """
         check_is_fitted(self, "columns_")
         table = as_frame(frame)
         known = set(self.feature_names_in_)
@@ -249,7 +260,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return _join(pieces, is_sparse=self.is_sparse_)
 
     def transform_blocks(self, blocks: Blocks | Iterable[Any]) -> Iterator[Matrix]:
-        """Yield the numbers of each block of a table, in order."""
+        """Yield the numbers of each block of a table, in order.
+
+        Args:
+            blocks: Tables, or a function that gives them.
+        """
         for block in blocks() if callable(blocks) else blocks:
             yield self.transform(block)
 
@@ -260,7 +275,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return sum(len(column.names) for column in self.columns_)
 
     def get_feature_names_out(self, input_features: Any = None) -> npt.NDArray[np.object_]:
-        """The names of the columns of the result, such as 'pages', 'cover=soft' or 'title: love'."""
+        """The names of the columns of the result, such as 'pages', 'cover=soft' or 'title: love'.
+
+        Args:
+            input_features: Not used; scikit-learn passes it.
+        """
         check_is_fitted(self, "columns_")
         return np.array([name for column in self.columns_ for name in column.names], dtype=object)
 
@@ -297,7 +316,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def from_state(cls, facts: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Return the encoder that `to_state` was called on; a ValueError says what is wrong with facts or arrays."""
+        """Return the encoder that `to_state` was called on; a ValueError says what is wrong with facts or arrays.
+
+        Args:
+            facts: The first part of the state.
+            arrays: The second.
+        """
         if get(facts, "format") != FORMAT:
             raise wrong(f"the format {FORMAT}", facts["format"])
         encoder = cls(
