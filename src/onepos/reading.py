@@ -86,8 +86,17 @@ def _explain(path: Path, advice: str, error: BaseException) -> NoReturn:
             raise error
         kind = type(error) if isinstance(error, OSError) else ValueError
         raise kind(shorten(text if name in text else f"{name}: {text}")) from error
-    what = shorten(text).rstrip(".") or type(error).__name__
-    raise ValueError(f"{name} must be readable to its end; {what}. {advice}") from error
+    raise ValueError(f"{name} must be readable to its end; {cause_of(error)}. {advice}") from error
+
+
+def cause_of(error: BaseException) -> str:
+    """What is wrong with a file, without a full stop; what Python says of its own objects says nothing about a file."""
+    if isinstance(error, TypeError | AttributeError | IndexError | AssertionError | NameError):
+        return "an entry is of another kind"
+    text = shorten(str(error)).rstrip(".")
+    if isinstance(error, KeyError) and " " not in text:
+        return f"{text} is missing"
+    return text or type(error).__name__
 
 
 def _is_sentence(error: BaseException, text: str) -> bool:

@@ -64,10 +64,20 @@ class CheckpointParts:
     def __init__(self, path: str | os.PathLike[str], identity: str, device: torch.device) -> None:
         self.path, self.identity, self.device = Path(path), identity, device
 
-    def load(self, name: str) -> Tensor | None:
-        """The tensor of this name; None if there is none."""
-        saved = load_checkpoint(part_of(self.path, name), self.identity, self.device)
-        return None if saved is None else saved["tensor"]
+    def load(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
+        """The tensor of this name, of finite numbers of at least 0 in this shape; None if there is none."""
+        path = part_of(self.path, name)
+        saved = load_checkpoint(path, self.identity, self.device)
+        if saved is None:
+            return None
+        tensor = saved.get("tensor")
+        is_sound = torch.is_tensor(tensor) and tensor.shape == shape and tensor.is_floating_point()
+        if not is_sound or not bool((tensor.isfinite() & (tensor >= 0)).all()):
+            raise ValueError(
+                f"{path} must hold what was prepared for this training, shares in the shape {shape}; it holds something "
+                "else. Delete it, and it is prepared again."
+            )
+        return tensor.detach()
 
     def save(self, name: str, tensor: Tensor) -> None:
         """Keep it."""
