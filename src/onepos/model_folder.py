@@ -325,7 +325,7 @@ def _read_numbers(facts: dict[str, Any], name: str, *shape: int) -> npt.NDArray[
 
 def _read_history(facts: dict[str, Any]) -> History:
     try:
-        return History.read(facts["history"])
+        return History.read(facts["history"], has_gaps=True)
     except ValueError as error:
         raise KeyError(str(error)) from error
 

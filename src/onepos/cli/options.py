@@ -276,7 +276,7 @@ def _parse_widths(text: str) -> tuple[int, ...]:
 
 
 _ABOUT_DATA = re.compile(
-    r"(X|y|Y|groups|observed|scores|labels?|an? (entry|label|row)|every (row|label|part|group)|row \d+|"
+    r"(X|y|Y|Column|groups|observed|scores|labels?|an? (entry|label|row)|every (row|label|part|group)|row \d+|"
     r"the (data|labels|columns of Y))\b"
 )
 
@@ -288,7 +288,7 @@ def naming_data(data: str | None) -> Iterator[None]:
         yield
     except ValueError as error:
         name, text = Path(data or "").name, str(error)
-        if type(error) is not ValueError or not name or name in text or not _ABOUT_DATA.match(text):
+        if not name or name in text or not _ABOUT_DATA.match(text):
             raise
         raise ValueError(shorten(f"{name}: {text}")) from error
 

@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 class Disk(Protocol):
     """Where tensors made before a training outlast the process."""
 
-    def load(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
+    def load(self, name: str, shape: tuple[int, ...] | None = None) -> Tensor | None:
         """The tensor of this name and shape; None if there is none."""
 
     def save(self, name: str, tensor: Tensor) -> None:
@@ -62,11 +62,11 @@ class Shared:
     def kept(
         self,
         name: str,
-        shape: tuple[int, ...],
         make: Callable[[], Tensor | None],
         is_whole: Callable[[], bool] = lambda: True,
+        shape: tuple[int, ...] | None = None,
     ) -> Tensor | None:
-        """What `make` gives, shares in this shape, on `disk` too if there is one; from there if it was made before.
+        """What `make` gives, shares of this shape, on `disk` too if there is one; from there if it was made before.
 
         Where `is_whole` then says no, since the time was up, it is not put on disk.
         """

@@ -101,8 +101,10 @@ class History:
     search: list[float] = field(default_factory=list)
 
     @classmethod
-    def read(cls, content: Any) -> History:
+    def read(cls, content: Any, *, has_gaps: bool = False) -> History:
         """The history that `dataclasses.asdict` gave, from a file that anybody may have written.
+
+        With `has_gaps` None stands for a number that is not finite, as in JSON.
 
         Raises:
             ValueError: An entry is unknown, of another kind, or longer than the epochs.
@@ -112,9 +114,9 @@ class History:
         series |= {f"other_metrics, {name}": values for name, values in whole["other_metrics"].items()}
         rows = {name: whole[name] for name in ("mean_score", "prior")}
         for name, values in (*series.items(), ("search", whole["search"])):
-            _check_numbers(name, values)
+            _check_numbers(name, values, has_gaps)
         for name, row in ((name, row) for name, of_epochs in rows.items() for row in of_epochs):
-            _check_numbers(name, row)
+            _check_numbers(name, row, True)
         n_epochs = len(whole["loss"])
         longer = [name for name, values in (series | rows).items() if len(values) > n_epochs]
         for name in longer[:1]:
@@ -136,9 +138,9 @@ def _with_defaults(cls: type[History], content: Any) -> dict[str, Any]:
     return whole | content
 
 
-def _check_numbers(name: str, values: Any) -> None:
-    """Refuse what is not a list of numbers; None stands for an unknown one."""
-    kinds = (int, float, type(None))
+def _check_numbers(name: str, values: Any, has_gaps: bool) -> None:
+    """Refuse what is not a list of numbers, in which None may stand for an unknown one."""
+    kinds = (int, float, type(None)) if has_gaps else (int, float)
     if not isinstance(values, list) or any(type(value) not in kinds for value in values):
         raise ValueError(f"{name[:60]} in its history must be a list of numbers")
     if any(type(value) is int and abs(value) > sys.float_info.max for value in values):
@@ -391,6 +393,8 @@ def keep_states(states: States, candidates: Set[int], epoch: int, learner: Learn
         states[epoch] = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
 
 
+# A weight beyond it would give logits that are not finite.
+_LARGEST = 1e18
 # What the optimizer remembers of a weight.
 _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 
@@ -422,8 +426,8 @@ class _Keeper:
                 raise ValueError("its optimizer has other settings")
             history = History.read(saved["history"])
             _check_moments(self.optimizer)
-            if not _are_finite(self.learner.parameters()):
-                raise ValueError("its weights are not finite")
+            if not _are_usual(self.learner.parameters()):
+                raise ValueError("its weights are not finite, or too large")
             self.states = check_states(saved["states"], self.learner, len(history.loss))
         self.remember()
         return history
@@ -458,10 +462,17 @@ def _check_moments(optimizer: torch.optim.Optimizer) -> None:
     for weight, state in optimizer.state.items():
         if weight not in known or set(state) != _MOMENTS or not all(map(torch.is_tensor, state.values())):
             raise ValueError("its optimizer is not complete")
-        if state["step"].numel() != 1 or any(state[name].shape != weight.shape for name in ("exp_avg", "exp_avg_sq")):
+        step, *moments = state["step"], state["exp_avg"], state["exp_avg_sq"]
+        if step.shape != () or step.dtype != torch.float32 or not all(_is_like(each, weight) for each in moments):
             raise ValueError("its optimizer is not complete")
         if not _are_finite(state.values()) or bool((state["exp_avg_sq"] < 0).any()) or float(state["step"]) < 0:
             raise ValueError("the moments of its optimizer are no such numbers")
+
+
+def _is_like(moment: Tensor, weight: Tensor) -> bool:
+    """Whether a tensor can lie beside a weight in a call that goes through their memory: equal in type and layout."""
+    is_dense = moment.is_contiguous() or (weight.ndim == 4 and moment.is_contiguous(memory_format=torch.channels_last))
+    return moment.shape == weight.shape and moment.dtype == weight.dtype and is_dense
 
 
 def check_states(states: Any, learner: nn.Module, n_epochs: int) -> States:
@@ -479,8 +490,8 @@ def check_states(states: Any, learner: nn.Module, n_epochs: int) -> States:
             raise ValueError("its states must be of finished epochs")
         if not all(map(torch.is_tensor, state.values())) or {k: v.shape for k, v in state.items()} != wanted:
             raise ValueError("its states must be of this network")
-        if not _are_finite(state[name] for name in parameters):
-            raise ValueError("the weights of its states must be finite")
+        if not _are_usual(state[name] for name in parameters):
+            raise ValueError("the weights of its states must be finite, and not too large")
     return states
 
 
@@ -491,6 +502,10 @@ def _settings(state: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _are_finite(tensors: Iterable[Tensor]) -> bool:
     return all(bool(tensor.isfinite().all()) for tensor in tensors)
+
+
+def _are_usual(tensors: Iterable[Tensor]) -> bool:
+    return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in tensors)  # not so of NaN
 
 
 def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
