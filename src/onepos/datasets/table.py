@@ -496,7 +496,10 @@ def _read_decimal_commas(frame: pd.DataFrame, text: set[str | None]) -> None:
     for name in frame.columns:
         if name in text or pd.api.types.is_numeric_dtype(frame[name]):
             continue
-        cells = frame[name].dropna().astype(str).str.strip()
+        known = frame[name].dropna()
+        if len(known) and not re.fullmatch(_DECIMAL_COMMA, str(known.iloc[0]).strip()):
+            continue  # of most columns the first cell tells, and the others take long
+        cells = known.astype(str).str.strip()
         is_number = all(cells.iloc[:_FIRST_CELLS].str.fullmatch(_DECIMAL_COMMA))
         if is_number and cells.str.contains(",").any() and cells.str.fullmatch(_DECIMAL_COMMA).all():
             frame[name] = pd.to_numeric(cells.str.replace(".", "").str.replace(",", ".")).reindex(frame.index)

@@ -93,10 +93,13 @@ class CheckpointParts:
         if saved is None:
             return None
         tensor = saved.get("tensor")
-        is_sound = torch.is_tensor(tensor) and tensor.layout == torch.strided and tensor.is_floating_point()
-        if is_sound and shape in (None, tuple(tensor.shape)) and bool((tensor.isfinite() & (tensor >= 0)).all()):
-            found: Tensor = tensor.detach()
-            return found
+        if (
+            isinstance(tensor, Tensor)
+            and tensor.is_floating_point()
+            and shape in (None, tuple(tensor.shape))
+            and bool((tensor.isfinite() & (tensor >= 0)).all())
+        ):
+            return tensor
         raise ValueError(
             f"{path} must hold what was prepared for this training, shares{f' in the shape {shape}' if shape else ''}; "
             "it holds something else. Delete it, and it is prepared again."
