@@ -93,8 +93,8 @@ def cause_of(error: BaseException) -> str:
     """What is wrong with a file, without a full stop; what Python says of its own objects says nothing about a file."""
     if isinstance(error, TypeError | AttributeError | IndexError | AssertionError | NameError):
         return "an entry is of another kind"
-    is_of_system = isinstance(error, OSError) and error.strerror
-    text = shorten(str(error.strerror) if is_of_system else str(error)).rstrip(".")
+    of_system = error.strerror if isinstance(error, OSError) else None
+    text = shorten(of_system or str(error)).rstrip(".")
     if isinstance(error, KeyError) and " " not in text:
         return f"{text} is missing"
     return text or type(error).__name__

@@ -33,8 +33,7 @@ def _watched_studies(steps, watch):
     for step in range(steps):
         with tempfile.TemporaryDirectory(prefix="onepos-reliability-") as folder:
             _write_packed(Path(folder))
-            if step % 20 == 0:
-                _read_packed(Path(folder))
+            _read_packed(Path(folder))
         watch(step)
 
 
@@ -68,7 +67,7 @@ def _watched_predictions(steps, watch):
 
 LONG = {
     "epochs of a fit": (_watched_epochs, 500, 100),
-    "studies stored and read": (_watched_studies, 2000, 40),
+    "studies stored and read": (_watched_studies, 2000, 25),
     "predictions through the server": (_watched_predictions, 10_000, 150),
 }
 """Name → what is done, how often, and about how often per second."""
