@@ -88,6 +88,18 @@ def test_a_packed_file_with_another_line_is_refused(store, tmp_path, content):
         Store(tmp_path / "other").unpack(tmp_path / "p.jsonl.gz")
 
 
+def test_half_of_a_surrogate_pair_is_refused_before_anything_is_written(store, tmp_path):
+    import gzip
+
+    store.keep_study(read_study("smoke"))
+    store.save(RUNS[0], {"n": "text"})
+    store.pack(tmp_path / "p.jsonl.gz")
+    lines = gzip.decompress((tmp_path / "p.jsonl.gz").read_bytes()).replace(b'"text"', b'"\\ud800"')
+    (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress(lines))
+    with pytest.raises(ValueError, match=r"p\.jsonl\.gz must be .*valid Unicode"):
+        Store(tmp_path / "other").unpack(tmp_path / "p.jsonl.gz")
+
+
 def test_a_failure_without_its_error_is_refused(store):
     store.keep_study(read_study("smoke"))
     store.fail(RUNS[0], ValueError("it must be so."))

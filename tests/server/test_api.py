@@ -227,6 +227,23 @@ def test_an_origin_that_is_no_address_is_refused(client):
     check_refused(client.post("/api/next", json={}, headers={"origin": "http://["}), 403)
 
 
+def test_text_that_is_no_unicode_is_refused(review):
+    """The answer held what Python says of it."""
+    import pandas as pd
+
+    from onepos import SinglePositiveClassifier
+    from onepos.server.trial import Trial
+
+    X = pd.DataFrame({"width": np.arange(60.0), "text": ["some text", "other words"] * 30})
+    model = SinglePositiveClassifier("an", epochs=1, hidden=(4,), random_state=0).fit(X, ["cat", "dog"] * 30)
+    with TestClient(create_app(review, Trial(model, X)), base_url="http://127.0.0.1") as client:
+        for row in ('[1, "\\ud800"]', '{"width": 1, "text": "\\ud800"}', '{"\\ud800": 1}'):
+            found = client.post(
+                "/api/try", content='{"row": ' + row + "}", headers={"content-type": "application/json"}
+            )
+            assert "codec" not in check_refused(found, 422)
+
+
 def test_a_large_body_beside_a_page_is_dropped(client):
     """It ended in an error on the terminal, after the answer had begun."""
     chunks = (b"x" * 100_000 for _ in range(4))  # without its length in a header

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onepos.datasets.files import naming, open_binary
-from onepos.reading import check_size, shorten
+from onepos.reading import check_size, is_unicode, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_MAY_BE_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json_lines(path: Path) -> pd.DataFrame:
@@ -38,20 +35,12 @@ def read_json_lines(path: Path) -> pd.DataFrame:
                     f'{path.name}, line {number}: every line must be a JSON object, such as {{"title": "Up"}}; this '
                     f"one is {shorten(json.dumps(row))[:40]}. Write one object per line."
                 )
-            _check_text(path, number, line, row)
+            if not is_unicode(line, row):
+                raise ValueError(
+                    f"{path.name}, line {number}: text must be valid Unicode; it has half of a surrogate pair. Correct "
+                    "the line."
+                )
             rows.append(row)
             names.update(row)
         check_size(path, 8 * len(rows) * len(names))  # each line may name columns of its own
         return pd.DataFrame(rows)
-
-
-def _check_text(path: Path, number: int, line: bytes, row: dict[str, Any]) -> None:
-    """Refuse half of a surrogate pair, which JSON can write and no file can hold."""
-    if _MAY_BE_HALF.search(line):
-        try:
-            json.dumps(row, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError(
-                f"{path.name}, line {number}: text must be valid Unicode; it has half of a surrogate pair. Correct the "
-                "line."
-            ) from None
