@@ -902,7 +902,7 @@ class TestWrongInput:
             ),
             (
                 ["fit", "full.csv", "--label", "tags", "--separator", ";"],
-                "the data must hold exactly one positive label per row; ",
+                "full.csv: the data must hold exactly one positive label per row; ",
             ),
             (["fit", "digit-scenes:train"], "(on the command line --draw uniform)"),
             (["fit", "x.arff", "--label", "tag"], ".arff files name their labels themselves; --label is for tables"),
@@ -919,8 +919,8 @@ class TestWrongInput:
             ),
             (["fit", "single.csv", "--label", "tag", "--seed", "-1"], "--seed"),
             (["predict", "nothing", "new.csv"], "must hold model.json; there is none"),
-            (["fit", "single.csv", "--lable", "tag"], "No such option"),
-            (["fti", "single.csv"], "No such command"),
+            (["fit", "single.csv", "--lable", "tag"], "onepos fit has no option --lable. Did you mean"),
+            (["fti", "single.csv"], "onepos has no command 'fti'"),
             (["data", "get", "digit-scene"], "unknown data set 'digit-scene'; did you mean"),
         ],
     )

@@ -217,6 +217,11 @@ class TestRefused:
             {"feature_names": ["f"]},
             {"classes": ["a", "a", "b", "c"]},
             {"history": []},
+            {"history": {"loss": ["x"]}},
+            {"history": {"loss": [1.0], "seconds": [1.0, 2.0]}},
+            {"history": {"loss": [1.0], "best_epoch": 7}},
+            {"history": {"loss": [1.0], "prior": [1.0]}},
+            {"history": {"loss": [1.0], "x": 1}},
         ],
     )
     def test_facts_that_do_not_fit(self, folder, facts):

@@ -22,7 +22,7 @@ from onepos.methods import METHODS
 from onepos.methods.base import Method
 from onepos.methods.reduction import Directions
 from onepos.priors import DecisionCurve
-from onepos.reading import naming, parse_json, read_bytes, shorten
+from onepos.reading import cause_of, naming, parse_json, read_bytes
 from onepos.tables.encoder import TableEncoder
 from onepos.training.loop import History
 from onepos.training.runtime import choose_device, narrow
@@ -137,7 +137,7 @@ def load_model(
                 cls = getattr(onepos, _CLASSES[facts["kind"]])
             return _rebuild(cls, facts, tensors, network, method)
         except (KeyError, TypeError, AttributeError, RuntimeError, OverflowError, MemoryError) as error:
-            found = shorten(str(error)) or type(error).__name__
+            found = cause_of(error)
             raise ValueError(
                 f"{folder} must hold a model written by onepos; its parts do not fit together ({found}). {_AGAIN}"
             ) from error
@@ -174,7 +174,7 @@ def _parse_facts(path: Path) -> dict[str, Any]:
         _ = facts["sha256"], facts["onepos"]
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ValueError(
-            f"{path} must be a model file of onepos; it can not be read ({shorten(str(error))}). Save the model again."
+            f"{path} must be a model file of onepos; it can not be read ({cause_of(error)}). Save the model again."
         ) from error
     if version != FORMAT:
         raise ValueError(
@@ -234,7 +234,7 @@ def _rebuild(
     model.class_prior_interval_ = _read_numbers(facts, "class_prior_interval", c, 2)
     model.thresholds_, model.min_labels_ = _read_numbers(facts, "thresholds", c), int(facts["min_labels"])
     model.decision_curve_ = _read_curve({name: tensors.pop(f"{_CURVE}{name}") for name in DecisionCurve._fields}, c)
-    model.history_ = History(**facts["history"])
+    model.history_ = _read_history(facts)
     model.scaling_ = None
     if any(name.startswith("scaling.") for name in tensors):
         mean, scale, limit = (tensors.pop(f"scaling.{name}") for name in Scaling._fields)
@@ -343,6 +343,13 @@ def _read_numbers(facts: dict[str, Any], name: str, *shape: int) -> npt.NDArray[
     if values.shape != shape:
         raise KeyError(f"{name} has the wrong size")
     return values
+
+
+def _read_history(facts: dict[str, Any]) -> History:
+    try:
+        return History.read(facts["history"], has_gaps=True)
+    except ValueError as error:
+        raise KeyError(str(error)) from error
 
 
 def _make_method(facts: dict[str, Any], given: Method | None) -> Method:

@@ -12,6 +12,7 @@ import gzip
 import io
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 """Those that Pillow decodes by itself: for others, such as EPS, it starts a program that the file is a program for."""
 
 _ADVICE = "The file is damaged or of another kind; get it again."
+_MAY_BE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _FLOOR, _FACTOR, _MOST_MARKS = 1 << 29, 100, 1 << 30
 # A message keeps so many characters of its beginning and its end: a name in it may be of any length.
 _HEAD, _TAIL = 900, 300
@@ -86,8 +88,18 @@ def _explain(path: Path, advice: str, error: BaseException) -> NoReturn:
             raise error
         kind = type(error) if isinstance(error, OSError) else ValueError
         raise kind(shorten(text if name in text else f"{name}: {text}")) from error
-    what = shorten(text).rstrip(".") or type(error).__name__
-    raise ValueError(f"{name} must be readable to its end; {what}. {advice}") from error
+    raise ValueError(f"{name} must be readable to its end; {cause_of(error)}. {advice}") from error
+
+
+def cause_of(error: BaseException) -> str:
+    """What is wrong with a file, without a full stop; what Python says of its own objects says nothing about a file."""
+    if isinstance(error, TypeError | AttributeError | IndexError | AssertionError | NameError):
+        return "an entry is of another kind"
+    of_system = error.strerror if isinstance(error, OSError) else None
+    text = shorten(of_system or str(error)).rstrip(".")
+    if isinstance(error, KeyError) and " " not in text:
+        return f"{text} is missing"
+    return text or type(error).__name__
 
 
 def _is_sentence(error: BaseException, text: str) -> bool:
@@ -121,9 +133,25 @@ def parse_json(content: bytes | str, path: str | os.PathLike[str], advice: str =
     """JSON of a file; numbers of thousands of digits and lists within thousands of lists are refused."""
     with naming(path, advice):
         try:
-            return json.loads(content)
+            value = json.loads(content)
+            is_text = is_unicode(content, value)
         except RecursionError:
             raise ValueError("its lists or tables lie too deep within each other") from None
+        if not is_text:
+            raise ValueError("its text must be valid Unicode; it has half of a surrogate pair")
+        return value
+
+
+def is_unicode(content: bytes | str, value: Any) -> bool:
+    """Whether all text of JSON can be written again: it may hold half of a surrogate pair, which no file can."""
+    text = content.decode("latin-1") if isinstance(content, bytes) else content
+    if not _MAY_BE_HALF.search(text):
+        return True
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def most_bytes(path: str | os.PathLike[str]) -> int:

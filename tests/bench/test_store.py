@@ -67,6 +67,49 @@ def test_what_is_packed_comes_out_again_skips_too(store, tmp_path):
     assert (tmp_path / "again.jsonl.gz").read_bytes() == (tmp_path / "all.jsonl.gz").read_bytes()
 
 
+@pytest.mark.parametrize("content", [b"[1]", b"\xff", b"{}", b'{"run": {}, "result": {}}', b"[" * 9000])
+def test_a_damaged_run_is_not_packed(store, tmp_path, content):
+    store.keep_study(read_study("smoke"))
+    store.save(RUNS[0], {"n": 1})
+    (store.folder / "runs" / f"{RUNS[0].key()}.json").write_bytes(content)
+    with pytest.raises(ValueError, match=f"{RUNS[0].key()}.json must hold the result of the run it is named after"):
+        store.pack(tmp_path / "p.jsonl.gz")
+
+
+@pytest.mark.parametrize("content", ["1", "[]", '{"x": 1}', "null"])
+def test_a_packed_file_with_another_line_is_refused(store, tmp_path, content):
+    import gzip
+
+    store.keep_study(read_study("smoke"))
+    store.pack(tmp_path / "p.jsonl.gz")
+    lines = gzip.decompress((tmp_path / "p.jsonl.gz").read_bytes()) + content.encode()
+    (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress(lines))
+    with pytest.raises(ValueError, match=r"p\.jsonl\.gz must be .*a line after the first holds no run"):
+        Store(tmp_path / "other").unpack(tmp_path / "p.jsonl.gz")
+
+
+def test_half_of_a_surrogate_pair_is_refused_before_anything_is_written(store, tmp_path):
+    import gzip
+
+    store.keep_study(read_study("smoke"))
+    store.save(RUNS[0], {"n": "text"})
+    store.pack(tmp_path / "p.jsonl.gz")
+    lines = gzip.decompress((tmp_path / "p.jsonl.gz").read_bytes()).replace(b'"text"', b'"\\ud800"')
+    (tmp_path / "p.jsonl.gz").write_bytes(gzip.compress(lines))
+    with pytest.raises(ValueError, match=r"p\.jsonl\.gz must be .*valid Unicode"):
+        Store(tmp_path / "other").unpack(tmp_path / "p.jsonl.gz")
+
+
+def test_a_failure_without_its_error_is_refused(store):
+    store.keep_study(read_study("smoke"))
+    store.fail(RUNS[0], ValueError("it must be so."))
+    path = store.folder / "failed" / f"{RUNS[0].key()}.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({name: value for name, value in content.items() if name != "error"}))
+    with pytest.raises(ValueError, match="must hold the error of the run it is named after"):
+        store.failure(RUNS[0])
+
+
 def test_a_compact_file_lacks_the_curves_and_keeps_what_reports_read(store, tmp_path):
     store.keep_study(read_study("smoke"))
     lists = {"loss": [1.0], "curve": [0.5], "prior": [0.1], "true_prior": [0.2]}

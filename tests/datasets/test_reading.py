@@ -90,3 +90,30 @@ def test_import_leaves_heavy_packages_alone():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_half_of_a_surrogate_pair_is_refused_by_its_line(tmp_path):
+    """It was read, and writing the results ended in an error of Python."""
+    from onepos.datasets import open_table
+
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"a": "\\ud83d\\ude00"}\n')
+    assert open_table(path).frame["a"].tolist() == ["\N{GRINNING FACE}"]
+    path.write_text('{"a": "x"}\n{"a": "\\ud800"}\n')
+    with pytest.raises(ValueError, match=r"rows.jsonl, line 2: text must be valid Unicode"):
+        open_table(path)
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_dates_outside_the_calendar_are_refused(tmp_path, zone):
+    """Arrow holds years that Python can not write down."""
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    from onepos.datasets import open_table
+
+    path = tmp_path / "rows.parquet"
+    days = pa.array([0, 2**62], pa.timestamp("us", zone))
+    pyarrow.parquet.write_table(pa.table({"day": days}), path)
+    with pytest.raises(ValueError, match=r"rows.parquet: a date must be of the years 1 to 9999; column 'day' holds"):
+        open_table(path)

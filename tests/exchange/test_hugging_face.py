@@ -29,6 +29,14 @@ def test_what_is_written(completed):
         np.testing.assert_allclose(line["probability"], done.probability[row][done.added[row]])
 
 
+def test_cells_that_no_column_holds_become_text(completed):
+    n = len(completed.items)
+    made = completed.done.to_datasets({"": [1] * n, "huge": [10**40, *[None] * (n - 1)], "mixed": ["a", 1] * (n // 2)})
+    assert made.column_names[:3] == ["column_0", "huge", "mixed"]
+    assert made["huge"][:2] == [str(10**40), None]
+    assert made["mixed"][:2] == ["a", "1"]
+
+
 def test_round_trip(completed, tmp_path):
     done = completed.done
     folder = save_dataset(done.to_datasets(), tmp_path / "set")

@@ -52,7 +52,6 @@ def outcome_of(work, names):
 def judge_error(error, names):
     """Whether an error is a sentence of ours with the name of a file."""
     text = str(error)
-    where = "".join(traceback.format_exception(error)[-4:])[-1500:]
     faults = []
     if type(error) not in _SENTENCE_TYPES and not type(error).__module__.startswith("onepos"):
         faults.append("type")
@@ -63,6 +62,7 @@ def judge_error(error, names):
     if len(text) > _LONGEST:
         faults.append("too long")
     if faults:
+        where = "".join(traceback.format_exception(error)[-4:])[-1500:]
         return "foreign", f"{', '.join(faults)}: {type(error).__name__}: {text[:300]}\n{where}"
     return "sentence", text
 
@@ -71,24 +71,81 @@ def rng_of(seed, target, case):
     return random.Random(f"{seed}/{target}/{case}")
 
 
-def damage(target, seed, case, source, folder):
-    """Copy the whole files and damage one of them, sometimes two; its name."""
+class Files:
+    """The whole files of a target, and a folder with a copy that is brought back to them before each case."""
+
+    def __init__(self, source, folder):
+        self.folder = Path(folder)
+        paths = sorted(path for path in Path(source).rglob("*") if path.is_file())
+        self.whole = {str(path.relative_to(source)): path.read_bytes() for path in paths}
+        # A cache knows the files it is of by their times.
+        self._times = {str(path.relative_to(source)): path.stat().st_mtime_ns for path in paths}
+        self.folders = {str(path.relative_to(source)) for path in Path(source).rglob("*") if path.is_dir()}
+        self._marks = {}
+
+    def restore(self):
+        """Write again what is damaged or gone, and remove what is new; the rest stays as it is."""
+        found = {}
+        for path, is_folder in list(_walk(self.folder, "")):
+            if is_folder and path not in self.folders:
+                shutil.rmtree(self.folder / path, ignore_errors=True)
+            elif not is_folder:
+                found[path] = _mark(self.folder / path)
+        for path in found.keys() - self.whole.keys():
+            with suppress(OSError):
+                os.unlink(self.folder / path)
+        for path, content in self.whole.items():
+            if found.get(path) is None or found[path] != self._marks.get(path):
+                self.write(path, content)
+                os.utime(self.folder / path, ns=(self._times[path], self._times[path]))
+                self._marks[path] = _mark(self.folder / path)
+
+    def write(self, path, content):
+        """Put a content in the place of a file, whatever is there."""
+        place = self.folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(OSError):
+            os.unlink(place)
+        place.write_bytes(content)
+
+
+def _walk(folder, above):
+    with suppress(OSError), os.scandir(folder / above) as entries:
+        for entry in entries:
+            path = f"{above}{entry.name}"
+            is_folder = entry.is_dir(follow_symlinks=False)
+            yield path, is_folder
+            if is_folder:
+                yield from _walk(folder, f"{path}/")
+
+
+def _mark(path):
+    """By which a change is seen; None where there is no file."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode
+
+
+def damage(target, seed, case, files):
+    """Damage one of the whole files, sometimes two."""
     rng = rng_of(seed, target.name, case)
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(source, folder)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and target.is_input(path))
-    for path in rng.sample(files, min(len(files), rng.choice((1, 1, 1, 1, 2)))):
-        path.write_bytes((target.mutate or mutate)(rng, path.name, path.read_bytes()))
+    files.restore()
+    paths = [path for path in files.whole if target.is_input(files.folder / path)]
+    for path in rng.sample(paths, min(len(paths), rng.choice((1, 1, 1, 1, 2)))):
+        files.write(path, (target.mutate or mutate)(rng, Path(path).name, files.whole[path]))
     if target.after is not None and rng.random() < 0.7:
-        target.after(folder)
+        target.after(files.folder)
 
 
-def run_case(target, seed, case, source, folder):
-    """In this process."""
-    if case >= 0:
-        damage(target, seed, case, source, folder)
-    names = {path.name for path in folder.rglob("*")} | {folder.name}
-    return outcome_of(lambda: target.read(folder), names)
+def run_case(target, seed, case, files):
+    """In this process; a case below 0 is undamaged."""
+    if target.run is not None:
+        return target.run(seed, case)
+    damage(target, seed, case, files) if case >= 0 else files.restore()
+    names = {Path(path).name for path, _ in _walk(files.folder, "")} | {files.folder.name}
+    return outcome_of(lambda: target.read(files.folder), names)
 
 
 def _peak():
@@ -106,10 +163,10 @@ def _reset():
 
 
 class Child:
-    """A forked process that runs cases of one target on demand."""
+    """A forked process that runs cases of one target, one after the other, and sends what came of each."""
 
-    def __init__(self, target, seed, source, folder):
-        self.target, self.seed, self.source, self.folder = target, seed, source, folder
+    def __init__(self, target, seed, files):
+        self.target, self.seed, self.files = target, seed, files
         self.pid = None
 
     def start(self):
@@ -119,6 +176,7 @@ class Child:
         if self.pid:
             os.close(to_child)
             os.close(from_child)
+            self._unread = b""
             return
         try:
             os.close(self.to_child)
@@ -134,40 +192,41 @@ class Child:
         idle = _peak()
         _soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (idle + _HARD, hard))
-        while len(sent := os.read(to_child, 8)) == 8:
-            _reset()
-            before, began = _peak(), time.perf_counter()
-            kind, text = run_case(self.target, self.seed, struct.unpack("q", sent)[0], self.source, self.folder)
-            grown = _peak() - min(before, idle)
-            answer = json.dumps([kind, text, grown, time.perf_counter() - began]).encode()
-            os.write(from_child, struct.pack("q", len(answer)))
-            while answer:
-                answer = answer[os.write(from_child, answer) :]
+        while len(sent := os.read(to_child, 16)) == 16:
+            first, count = struct.unpack("qq", sent)
+            for case in range(first, first + count):
+                _reset()
+                before, began = _peak(), time.perf_counter()
+                kind, text = run_case(self.target, self.seed, case, self.files)
+                grown = _peak() - min(before, idle)
+                answer = json.dumps([kind, text, grown, time.perf_counter() - began]).encode() + b"\n"
+                while answer:
+                    answer = answer[os.write(from_child, answer) :]
 
-    def run(self, case):
-        """What came of a case: kind, text, memory and seconds; "hang" and "crash" end the process."""
+    def run(self, first, count=1):
+        """What came of each case: kind, text, memory and seconds; "hang" and "crash" end the process and the series."""
         if self.pid is None:
             self.start()
-        os.write(self.to_child, struct.pack("q", case))
-        length = self._receive(8, time.monotonic() + SECONDS)
-        if isinstance(length, str):
-            return length, "", 0, SECONDS
-        content = self._receive(struct.unpack("q", length)[0], time.monotonic() + SECONDS)
-        if isinstance(content, str):
-            return content, "", 0, SECONDS
-        kind, text, memory, seconds = json.loads(content)
-        return ("memory" if memory > MEMORY else kind), text, memory, seconds
+        os.write(self.to_child, struct.pack("qq", first, count))
+        for _ in range(count):
+            answer = self._receive(time.monotonic() + SECONDS)
+            if answer in ("hang", "crash"):
+                yield answer, "", 0, SECONDS
+                return
+            kind, text, memory, seconds = json.loads(answer)
+            yield ("memory" if memory > MEMORY else kind), text, memory, seconds
 
-    def _receive(self, n, deadline):
-        parts = b""
-        while len(parts) < n:
+    def _receive(self, deadline):
+        """The next line, or what happened instead."""
+        while b"\n" not in self._unread:
             ready, _, _ = select.select([self.from_child], [], [], max(0.0, deadline - time.monotonic()))
-            part = os.read(self.from_child, n - len(parts)) if ready else None
+            part = os.read(self.from_child, 1 << 16) if ready else None
             if not part:
                 self.stop()
                 return "hang" if part is None else "crash"
-            parts += part
-        return parts
+            self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
 
     def stop(self):
         if self.pid is not None:
@@ -178,6 +237,9 @@ class Child:
             self.pid = None
 
 
+_SERIES = 64  # cases that are asked for at once
+
+
 def fuzz(target, seed, *, seconds=None, cases=None, first=0):
     """Run cases until the time or their number is over: counts by kind, the worst memory and time, and the faults."""
     counts, faults, most, slowest = {}, [], 0, 0.0
@@ -185,19 +247,20 @@ def fuzz(target, seed, *, seconds=None, cases=None, first=0):
         source, folder = Path(place, "whole"), Path(place, "case")
         source.mkdir()
         target.make(source)
-        shutil.copytree(source, folder)
-        child = Child(target, seed, source, folder)
-        kind, text, _, _ = child.run(-1)  # undamaged it must be read
-        if kind != "result" and not (kind == "sentence" and target.may_refuse):
+        child = Child(target, seed, Files(source, folder))
+        kind, text, _, _ = next(iter(child.run(-1)))  # undamaged it must be read
+        if kind != "result":
             raise RuntimeError(f"{target.name}: whole files must be read; {kind}: {text}")
-        began, case = time.monotonic(), first
-        while (cases is None or case < first + cases) and (seconds is None or time.monotonic() - began < seconds):
-            kind, text, memory, spent = child.run(case)
-            counts[kind] = counts.get(kind, 0) + 1
-            most, slowest = max(most, memory), max(slowest, spent)
-            if kind not in ("result", "sentence"):
-                faults.append({"case": case, "kind": kind, "text": text})
-            case += 1
+        began, case, last = time.monotonic(), first, None if cases is None else first + cases
+        while (last is None or case < last) and (seconds is None or time.monotonic() - began < seconds):
+            # A series that would go on for long after the end of the time is a short one.
+            count = min(_SERIES, 1 + (case - first) // 8, _SERIES if last is None else last - case)
+            for kind, text, memory, spent in child.run(case, count):
+                counts[kind] = counts.get(kind, 0) + 1
+                most, slowest = max(most, memory), max(slowest, spent)
+                if kind not in ("result", "sentence"):
+                    faults.append({"case": case, "kind": kind, "text": text})
+                case += 1
         child.stop()
     return {
         "target": target.name,

@@ -33,8 +33,7 @@ def _watched_studies(steps, watch):
     for step in range(steps):
         with tempfile.TemporaryDirectory(prefix="onepos-reliability-") as folder:
             _write_packed(Path(folder))
-            if step % 20 == 0:
-                _read_packed(Path(folder))
+            _read_packed(Path(folder))
         watch(step)
 
 
@@ -67,10 +66,11 @@ def _watched_predictions(steps, watch):
 
 
 LONG = {
-    "epochs of a fit": (_watched_epochs, 500),
-    "studies stored and read": (_watched_studies, 2000),
-    "predictions through the server": (_watched_predictions, 10_000),
+    "epochs of a fit": (_watched_epochs, 500, 100),
+    "studies stored and read": (_watched_studies, 2000, 25),
+    "predictions through the server": (_watched_predictions, 10_000, 150),
 }
+"""Name → what is done, how often, and about how often per second."""
 
 
 def _measure():
@@ -81,7 +81,7 @@ def _measure():
 
 def run_long(name, *, share=1.0):
     """Do a share of the work; how much memory and how many files were held after a fifth of it and at the end."""
-    work, full = LONG[name]
+    work, full, _ = LONG[name]
     steps = max(10, int(share * full))
     seen = {}
 

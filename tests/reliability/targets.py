@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
+from server_requests import Server
 
+SERVER = Server()
 RNG = np.random.default_rng(0)
 N = 14
 X = RNG.normal(size=(N, 3)).round(3)
@@ -32,7 +34,8 @@ class Target:
     is_input: Callable[[Path], bool] = lambda path: True
     mutate: Callable[..., bytes] | None = None
     after: Callable[[Path], Any] | None = None
-    may_refuse: bool = False
+    run: Callable[[int, int], tuple[str, str]] | None = None
+    """Instead of files: makes and judges a case by its seed and number."""
 
 
 TARGETS: dict[str, Target] = {}
@@ -664,80 +667,11 @@ _add("packed results", _write_packed, _read_packed)
 # the review server: its API and its file of answers
 
 
-_SERVER = Path(__file__).parent.parent / "server"
-_CLIENT: list[Any] = []
-_ANSWER = {"session": "session-0001", "reviewer": "Ann", "id": "answer-00001", "item": "row-001", "outcome": "done"}
-_WHO = {"session": "session-0001", "reviewer": "Ann"}
-_LINES = [{"item": "row-002", "label": "cat", "value": "yes"}]
-_REQUESTS = (
-    ("GET", "/api/state", None),
-    ("POST", "/api/next", _WHO),
-    ("POST", "/api/answers", _ANSWER | {"answers": [{"label": "cat", "value": "yes"}], "others_absent": False}),
-    ("POST", "/api/answers/answer-00001/undo", _WHO),
-    ("GET", "/api/items/3", None),
-    ("GET", "/api/items/3/image", None),
-    ("GET", "/api/overview", None),
-    ("GET", "/api/export?format=json", None),
-    ("POST", "/api/try", {"row": {"width": 1.0, "text": "some words"}}),
-    ("POST", "/api/import", _LINES),
-    ("POST", "/api/import", "item,label,value\nrow-001,cat,1\n"),
-    ("POST", "/login", "token=wrong"),
-)
+def _read_nothing(folder):
+    raise NotImplementedError("requests are no files")
 
 
-def _write_requests(folder):
-    for number, (method, path, body) in enumerate(_REQUESTS):
-        text = body if isinstance(body, str) else json.dumps(body)
-        kind = "text/csv" if isinstance(body, str) else "application/json"
-        (folder / f"{number:02}.json").write_text(json.dumps({"method": method, "path": path, "kind": kind}))
-        (folder / f"{number:02}-body.json").write_text(text)
-
-
-def _client():
-    """The app in this process, made once."""
-    if not _CLIENT:
-        import sys
-        import tempfile
-
-        sys.path.insert(0, str(_SERVER))
-        from standin import make_review
-        from starlette.testclient import TestClient
-
-        from onepos.server.app import create_app
-        from onepos.server.guard import Limits
-
-        review = make_review(Path(tempfile.mkdtemp(prefix="onepos-reliability-")) / "reviews.db")
-        limits = Limits(requests=1e6, burst=10**6, costly=1e6)
-        client = TestClient(create_app(review, limits=limits), base_url="http://127.0.0.1:8765")
-        _CLIENT.append(client.__enter__())
-    return _CLIENT[0]
-
-
-def _send_requests(folder):
-    """Each request once; an answer of 500, or one that is no sentence, is a fault."""
-    refused = None
-    for path in sorted(folder.glob("??.json")):
-        try:
-            request = json.loads(path.read_text())
-            method, url = str(request["method"])[:20], str(request["path"])[:5000]
-            body = (folder / f"{path.stem}-body.json").read_bytes()
-            headers = {"content-type": str(request["kind"])[:100]}
-            response = _client().request(method, url, content=body, headers=headers)
-        except (ValueError, KeyError, TypeError, RecursionError, UnicodeError):
-            continue  # it can not be sent at all
-        except Exception as error:
-            if type(error).__module__.startswith("httpx"):
-                continue
-            raise
-        if response.status_code >= 500:
-            raise RuntimeError(f"{response.status_code} for {path.name}: {response.text[:500]}")
-        if response.status_code >= 400 and response.headers.get("content-type") == "application/json":
-            refused = f"{path.name}: {response.json()['detail']}"
-    if refused is not None:
-        raise ValueError(refused)
-
-
-_add("server API", _write_requests, _send_requests, may_refuse=True)
+_add("server API", lambda folder: (folder / "none").touch(), _read_nothing, run=SERVER.run)
 
 
 def _write_answers(folder):

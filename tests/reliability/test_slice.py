@@ -12,7 +12,7 @@ from mutation import mutate
 from numerics import CASES, run_numbers
 from targets import TARGETS
 
-SLOW = {"results", "packed results", "model folder, tables", "server API"}
+SLOW = {"results", "packed results", "model folder, tables"}
 
 pytestmark = pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="this system has no fork")
 
@@ -78,6 +78,76 @@ def test_a_seed_gives_the_same_damage_again():
     damaged = [mutate(random.Random(f"3/{k}"), "x.json", whole) for k in range(50)]
     assert damaged == [mutate(random.Random(f"3/{k}"), "x.json", whole) for k in range(50)]
     assert len(set(damaged)) > 30
+
+
+def test_what_a_reader_writes_or_removes_is_as_before_in_the_next_case(tmp_path):
+    from isolation import Files
+
+    source, folder = tmp_path / "whole", tmp_path / "case"
+    (source / "inner").mkdir(parents=True)
+    (source / "a.txt").write_text("whole")
+    (source / "inner" / "b.txt").write_text("inner")
+    files = Files(source, folder)
+    files.restore()
+    times = {path: (folder / path).stat().st_mtime_ns for path in files.whole}
+    assert times == {path: (source / path).stat().st_mtime_ns for path in files.whole}
+    (folder / "a.txt").write_text("other")
+    (folder / "inner" / "b.txt").unlink()
+    (folder / "inner" / "b.txt").mkdir()
+    (folder / "new").mkdir()
+    (folder / "new" / "c.txt").write_text("new")
+    files.restore()
+    found = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert found == {"a.txt": "whole", "inner/b.txt": "inner"}
+    assert not (folder / "new").exists()
+
+
+def test_a_run_without_minutes_makes_twenty_thousand_inputs_of_each_format_in_rounds():
+    import runpy
+    from pathlib import Path
+
+    main = runpy.run_path(str(Path(__file__).parent / "__main__.py"), run_name="harness")
+    tasks = main["make_tasks"](main["parse"]([]), 0.0)
+    inputs = [task for task in tasks if task[0] == "inputs"]
+    for name in TARGETS:
+        made = sorted((first, cases) for _, each, *_, first, cases in inputs if each == name)
+        assert sum(cases for _, cases in made) == 20_000
+        assert [first for first, _ in made] == [sum(cases for _, cases in made[:k]) for k in range(len(made))]
+    assert {task[0] for task in tasks} == {"inputs", "kills", "faults", "numbers", "long"}
+    short = main["make_tasks"](main["parse"](["--minutes", "1.2", "--workers", "2"]), 0.0)
+    assert sum(task[3] for task in short) <= 1.2 * 60 * 2 + 1e-6
+
+
+def test_series_of_inputs_end_at_their_number_and_go_on_from_any():
+    from targets import TARGETS
+
+    whole = fuzz(TARGETS["npy"], seed=4, cases=90)
+    parts = [fuzz(TARGETS["npy"], seed=4, cases=45, first=first) for first in (0, 45)]
+    assert whole["inputs"] == 90
+    assert {kind: sum(part["counts"].get(kind, 0) for part in parts) for kind in whole["counts"]} == whole["counts"]
+
+
+def test_a_request_that_breaks_the_server_is_seen(monkeypatch):
+    import server_requests
+
+    server = server_requests.Server()
+    assert server.run(0, -1)[0] == "result"
+
+    async def broken(scope, receive, send):
+        raise KeyError("foreign")
+
+    async def failing(scope, receive, send):
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def wordless(scope, receive, send):
+        await send({"type": "http.response.start", "status": 422, "headers": []})
+        await send({"type": "http.response.body", "body": b'{"detail": "Value error"}'})
+
+    for app in (broken, failing, wordless):
+        server.apps = [app, app]
+        kinds = {server.run(0, case)[0] for case in range(20)}
+        assert "foreign" in kinds
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import numpy as np
 import pytest
@@ -219,6 +220,57 @@ def test_requests_are_limited(review):
         codes = [client.get("/api/state").status_code for _ in range(8)]
     assert codes[:5] == [200] * 5
     assert 429 in codes
+
+
+def test_an_origin_that_is_no_address_is_refused(client):
+    """urlsplit raised an error that nobody caught."""
+    check_refused(client.post("/api/next", json={}, headers={"origin": "http://["}), 403)
+
+
+def test_text_that_is_no_unicode_is_refused(review):
+    """The answer held what Python says of it."""
+    import pandas as pd
+
+    from onepos import SinglePositiveClassifier
+    from onepos.server.trial import Trial
+
+    X = pd.DataFrame({"width": np.arange(60.0), "text": ["some text", "other words"] * 30})
+    model = SinglePositiveClassifier("an", epochs=1, hidden=(4,), random_state=0).fit(X, ["cat", "dog"] * 30)
+    with TestClient(create_app(review, Trial(model, X)), base_url="http://127.0.0.1") as client:
+        for row in ('[1, "\\ud800"]', '{"width": 1, "text": "\\ud800"}', '{"\\ud800": 1}'):
+            found = client.post(
+                "/api/try", content='{"row": ' + row + "}", headers={"content-type": "application/json"}
+            )
+            assert "codec" not in check_refused(found, 422)
+
+
+def test_a_large_body_beside_a_page_is_dropped(client):
+    """It ended in an error on the terminal, after the answer had begun."""
+    chunks = (b"x" * 100_000 for _ in range(4))  # without its length in a header
+    response = client.request("GET", "/static/style.css", content=chunks)
+    assert response.status_code == 200
+    assert len(response.content) > 1000
+
+
+@pytest.mark.parametrize("given", ["bytes=0-5", "bytes=9-1", "words=1-2", "bytes=-"])
+def test_files_are_sent_whole(client, given):
+    whole = client.get("/static/style.css")
+    part = client.get("/static/style.css", headers={"range": given})
+    assert part.status_code == 200
+    assert part.content == whole.content
+
+
+def test_a_table_with_very_many_columns_is_imported(client):
+    """Columns that are not known are not read: 40 000 of them took longer than ten seconds."""
+    n = 40_000
+    text = "item,label,value," + ",".join(f"z{k}" for k in range(n)) + "\n"
+    text += "row-001,cat,1" + ",1" * n + "\n"
+    began = time.monotonic()
+    imported = client.post("/api/import", content=text, headers={"content-type": "text/csv"}).json()
+    assert imported["imported"] == 1
+    assert time.monotonic() - began < 5
+    uneven = client.post("/api/import", content=text + "row-001,cat\n", headers={"content-type": "text/csv"})
+    assert "line 3 holds 2 cells" in check_refused(uneven, 422)
 
 
 def test_the_openapi_file_names_every_route(client):

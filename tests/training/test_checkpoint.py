@@ -1,5 +1,8 @@
 """What is prepared before a training is kept beside its checkpoint, part by part, and taken up again."""
 
+import hashlib
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -163,7 +166,7 @@ def test_the_search_of_the_length_is_removed_with_the_rest(toy, tmp_path, short_
 def test_a_tensor_comes_back_as_it_was(tmp_path):
     parts = CheckpointParts(tmp_path / "c", "mine", CPU)
     assert parts.load("linear") is None
-    for tensor in (torch.randn(3, 4), torch.randn(2, 2, dtype=torch.float64), torch.zeros(0, 5)):
+    for tensor in (torch.rand(3, 4), torch.rand(2, 2, dtype=torch.float64), torch.zeros(0, 5)):
         parts.save("linear", tensor)
         found = parts.load("linear")
         assert found.dtype == tensor.dtype
@@ -208,3 +211,114 @@ def test_a_damaged_checkpoint_is_refused_before_any_work(toy, tmp_path, counted)
     with pytest.raises(ValueError, match="must be a checkpoint of onepos"):
         SinglePositiveClassifier(random_state=0).fit(X, observed, checkpoint=tmp_path / "ck")
     assert [path.name for path in tmp_path.iterdir()] == ["ck"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        torch.rand(3, 5),
+        torch.full((3, 4), torch.nan),
+        -torch.rand(3, 4),
+        torch.ones(3, 4, dtype=torch.int64),
+        torch.rand(3, 4).to_sparse(),
+        "text",
+        None,
+    ],
+)
+def test_a_part_of_another_form_is_refused(tmp_path, wrong):
+    parts = CheckpointParts(tmp_path / "c", "mine", CPU)
+    parts.save("linear", wrong)
+    with pytest.raises(ValueError, match=r"c\.part-linear must (hold what was prepared|be a checkpoint of onepos)"):
+        parts.load("linear", (3, 4))
+
+
+# Somebody may make the checksum of a forged checkpoint anew.
+
+
+def stopped(folder, **options):
+    """A fit that was stopped after its second epoch, or that is taken up again."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 4)), rng.integers(3, size=60)
+    held_out = X[:20], np.eye(3)[y[:20]]
+    model = SinglePositiveClassifier("an", epochs=4, hidden=(4,), random_state=0, early_stopping=False)
+    return model.fit(X, y, held_out, checkpoint=folder / "fit.ckpt", **options)
+
+
+def forge(path, change):
+    """Change the content of a checkpoint and write it as `save_checkpoint` does."""
+    head, _, rest = path.read_bytes().partition(b"\n")
+    saved = torch.load(io.BytesIO(rest), weights_only=True)
+    change(saved["content"])
+    buffer = io.BytesIO()
+    torch.save(saved, buffer)
+    first = b" ".join([*head.split(b" ")[:-1], hashlib.sha256(buffer.getvalue()).hexdigest().encode()])
+    path.write_bytes(first + b"\n" + buffer.getvalue())
+
+
+def of_weight(content, name):
+    """What the optimizer keeps of the first weight, which is a matrix."""
+    return next(state for state in content["optimizer"]["state"].values() if state[name].ndim == 2)
+
+
+def set_moment(name, make):
+    def change(content):
+        state = of_weight(content, "exp_avg")
+        state[name] = make(state[name])
+
+    return change
+
+
+FORGED = {
+    # One number for all: a fast optimizer wrote beyond it, which broke the memory of the process.
+    "moments of shared memory and another type": set_moment("exp_avg", lambda each: torch.zeros(1).expand(2, 2)),
+    "sparse moments": set_moment("exp_avg_sq", lambda each: each.to_sparse()),
+    "turned moments": set_moment("exp_avg", lambda each: each.t().contiguous().t()),
+    "negative squares": set_moment("exp_avg_sq", lambda each: -1 - each),
+    "steps that are no number": set_moment("step", lambda each: torch.ones(2)),
+    "moments that are missing": lambda content: of_weight(content, "exp_avg").pop("exp_avg"),
+    "huge weights": lambda content: content["learner"]["backbone.0.weight"].fill_(1e30),
+    "states of no epoch": lambda content: content["states"].update({7: next(iter(content["states"].values()))}),
+    "states by name": lambda content: content["states"].update(x={}),
+    "no states": lambda content: content.update(states=None),
+    "no losses": lambda content: content["history"].update(loss="x"),
+    "a loss that is none": lambda content: content["history"].update(loss=[None, 1.0]),
+    "a score that is none": lambda content: content["history"].update(validation=[None, None]),
+    "more scores than epochs": lambda content: content["history"].update(validation=[0.5] * 9),
+    "the best of no epoch": lambda content: content["history"].update(best_epoch=10**6),
+    "another entry": lambda content: content["history"].update(x=1),
+    "a huge number": lambda content: content["history"].update(seconds=[10**400, 1]),
+    "no history": lambda content: content.pop("history"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_checkpoint_is_refused_in_one_sentence(tmp_path, name):
+    class Stop(Exception):
+        pass
+
+    def stop(epoch, history):
+        if epoch == 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        stopped(tmp_path, on_epoch=stop)
+    forge(tmp_path / "fit.ckpt", FORGED[name])
+    with pytest.raises(ValueError, match=r"fit\.ckpt.* Delete it to start afresh\.") as found:
+        stopped(tmp_path)
+    assert "\n" not in str(found.value)
+
+
+def test_moments_that_share_one_place_are_given_a_place_each(tmp_path):
+    """The shape is right, so it is taken up; the optimizer wrote beyond their memory."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(epoch, history):
+        if epoch == 1:
+            raise Stop
+
+    with pytest.raises(Stop):
+        stopped(tmp_path, on_epoch=stop)
+    forge(tmp_path / "fit.ckpt", set_moment("exp_avg", lambda each: torch.zeros(1).expand(each.shape)))
+    assert np.isfinite(stopped(tmp_path).history_.loss).all()

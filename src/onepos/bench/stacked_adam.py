@@ -71,7 +71,17 @@ class StackedAdam:
         return {"weights": weights, "mean": mean, "square": square, "count": self.count}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take up a saved state."""
+        """Take up a saved state; one that is no state of these weights is refused.
+
+        Raises:
+            ValueError: A tensor is missing, of another size or not finite.
+        """
+        for name, tensor in self.state().items():
+            found = state.get(name)
+            if not torch.is_tensor(found) or found.shape != tensor.shape or not bool(found.isfinite().all()):
+                raise ValueError(f"{name} of its optimizer must be finite numbers of the size of the weights")
+            if name in ("square", "count") and bool((found < 0).any()):
+                raise ValueError(f"{name} of its optimizer must not be negative")
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
 

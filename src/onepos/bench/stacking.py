@@ -34,6 +34,7 @@ from onepos.bench.stacked_adam import StackedAdam
 from onepos.bench.tracing import TracedLoss
 from onepos.methods.base import Batch, Memory, Method
 from onepos.methods.heads import LinearHead
+from onepos.reading import naming
 from onepos.training import loop
 from onepos.training.checkpoint import load_checkpoint, remove_checkpoint, save_checkpoint
 from onepos.training.loop import Diverged, History, States, Trained
@@ -418,12 +419,27 @@ class _Stack:
         saved = load_checkpoint(self.path, self.identity, self.device) if self.path else None
         if saved is None:
             return 0
-        self.adam.load(saved["adam"])
-        for name, buffer in self.buffers.items():
-            buffer.copy_(saved["buffers"][name])
-        self.states = saved["states"]
-        self.histories = [History(**history) for history in saved["histories"]]
-        return int(saved["next_epoch"])
+        with naming(str(self.path), "Delete it to start afresh."):
+            if len(saved["states"]) != len(self.learners) or len(saved["histories"]) != len(self.learners):
+                raise ValueError("it must hold as many runs as are trained together")
+            histories = [History.read(history) for history in saved["histories"]]
+            lengths = [len(history.loss) for history in histories]
+            states = [
+                loop.check_states(each, learner, n)
+                for each, learner, n in zip(saved["states"], self.learners, lengths, strict=True)
+            ]
+            next_epoch = saved["next_epoch"]
+            if type(next_epoch) is not int or next_epoch != max(lengths):
+                raise ValueError("it must go on after its last epoch")
+            tensors = [(buffer, saved["buffers"][name]) for name, buffer in self.buffers.items()]
+            for mine, other in tensors:
+                if not torch.is_tensor(other) or other.shape != mine.shape:
+                    raise ValueError("its buffers must be of these runs")
+            self.adam.load(saved["adam"])
+            for mine, other in tensors:
+                mine.copy_(other)
+        self.states, self.histories = states, histories
+        return next_epoch
 
 
 class _RowsOfRuns:

@@ -36,7 +36,7 @@ from typing import Any
 from onepos.bench.study import Run, Study
 from onepos.bench.study_file import parse_stored, write_study
 from onepos.files import write_atomically
-from onepos.reading import naming, open_binary, parse_json, read_bytes, shorten
+from onepos.reading import cause_of, naming, open_binary, parse_json, read_bytes
 from onepos.validation import without_nan
 
 
@@ -135,11 +135,12 @@ class Store:
             raise FileNotFoundError(
                 f"{self.folder} must hold study.toml; it does not. Give the folder named to `onepos bench run`."
             )
-        files = [file for folder in ("runs", "skipped") for file in (self.folder / folder).glob("*.json")]
-        contents = sorted((json.loads(file.read_text(encoding="utf-8")) for file in files), key=_place)
+        found = [self._read(folder, key) for folder in ("runs", "skipped") for key in self._keys(folder)]
+        contents = sorted(({**content, "run": run.to_json()} for run, content in found), key=_place)
         for content in contents if compact else ():
             _drop_lists(content.get("result", {}))
-        study = {"study": (self.folder / "study.toml").read_text(encoding="utf-8")}
+        self.study()  # refuses one that is damaged
+        study = {"study": read_bytes(self.folder / "study.toml").decode()}
         lines = [json.dumps(study, ensure_ascii=False), *map(_json_line, contents)]
         write_atomically(path, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
         return sum("result" in content for content in contents)
@@ -151,10 +152,10 @@ class Store:
         if not (self.folder / "study.toml").exists():
             write_atomically(self.folder / "study.toml", study)
         for run, content in contents:
-            folder = "runs" if _CONTENT["runs"] in content else "skipped"
+            folder = "runs" if "result" in content else "skipped"
             if not self._path(folder, run.key()).exists():
                 self._write(folder, run, content)
-        return sum(_CONTENT["runs"] in content for _, content in contents)
+        return sum("result" in content for _, content in contents)
 
     def states(self, runs: Iterable[Run]) -> dict[str, str]:
         """The state of each run by its key, one of the names in `Status`."""
@@ -266,18 +267,23 @@ class Store:
         try:
             content = parse_json(read_bytes(path), path)
             run = Run.from_json(content.pop("run"))
-            if run.key() != key or _CONTENT[folder] not in content:
+            lacks = [name for name, kind in _CONTENT[folder].items() if not isinstance(content.get(name), kind)]
+            if run.key() != key or lacks:
                 raise ValueError(f"it holds {', '.join(content) or 'nothing'} of run {run.key()}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"{path} must hold the {_CONTENT[folder]} of the run it is named after; it is damaged "
-                f"({type(error).__name__}: {shorten(str(error))}). Delete it, and the run is made again."
+                f"{path} must hold the {next(iter(_CONTENT[folder]))} of the run it is named after; it is damaged "
+                f"({cause_of(error)}). Delete it, and the run is made again."
             ) from error
         return run, content
 
 
 _FOLDER = {"done": "runs", "failed": "failed", "skipped": "skipped"}
-_CONTENT = {"runs": "result", "failed": "trace", "skipped": "reason"}
+_CONTENT: dict[str, dict[str, type]] = {
+    "runs": {"result": dict},
+    "failed": {"error": str, "trace": str},
+    "skipped": {"reason": str},
+}
 
 
 def read_packed(path: str | os.PathLike[str]) -> tuple[str, list[tuple[Run, dict[str, Any]]]]:
@@ -292,13 +298,15 @@ def read_packed(path: str | os.PathLike[str]) -> tuple[str, list[tuple[Run, dict
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, FileNotFoundError):
             raise
-        what = f"{path} must be a file written by `onepos bench pack`; it can not be read ({shorten(str(error))}). "
+        what = f"{path} must be a file written by `onepos bench pack`; it can not be read ({cause_of(error)}). "
         raise ValueError(f"{what}Pack the study again.") from error
     return study, runs
 
 
 def _read_line(content: Any) -> tuple[Run, dict[str, Any]]:
     """A run of a packed file, and its result or reason."""
+    if not isinstance(content, dict) or "run" not in content:
+        raise ValueError("a line after the first holds no run")
     run = Run.from_json(content.pop("run"))
     run.key()
     if not isinstance(content.get("result", {}), dict) or not isinstance(content.get("reason", ""), str):

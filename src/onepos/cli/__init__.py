@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -16,6 +16,7 @@ from onepos.cli.exporting import export
 from onepos.cli.models import demo, evaluate, fit, predict, priors
 from onepos.cli.reporting import report
 from onepos.cli.serving import serve
+from onepos.cli.usage import explain_usage, is_usage
 from onepos.reading import shorten
 
 app = typer.Typer(
@@ -61,17 +62,36 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [argument for argument in arguments if argument != "--debug"]
     warnings.showwarning = _show_warning
     try:
-        app(arguments)
-    except SystemExit as stop:
-        if stop.code == 130:  # Ctrl-C
-            complain(f"stopped. {_AFTER_STOP.get(arguments[0], '')}".strip())
-            raise SystemExit(1) from None
-        raise
+        code = app(arguments, prog_name="onepos", standalone_mode=False)
     except Exception as error:  # whatever failed, the user reads one sentence
+        if is_usage(error):
+            _stop_for_usage(error, arguments)
         if debug:
             raise
-        complain(shorten(str(error)) or type(error).__name__)
+        complain(_as_sentence(error))
         raise SystemExit(2 if isinstance(error, _WRONG_INPUT) else 1) from None
+    if code == 130:  # Ctrl-C
+        complain(f"stopped. {_AFTER_STOP.get(arguments[0], '')}".strip())
+        code = 1
+    raise SystemExit(code or 0)
+
+
+def _as_sentence(error: Exception) -> str:
+    """What to print about an error; one that no part of onepos explains is a fault of onepos."""
+    text = shorten(str(error)).rstrip()
+    if text.endswith((".", "?", "…", ")")) or isinstance(error, ImportError):
+        return text
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"onepos failed in a way that it should not ({what}). Run the command again with --debug, and report it."
+
+
+def _stop_for_usage(error: Any, arguments: list[str]) -> NoReturn:
+    """Say what is wrong with the command line; a group of commands without one shows its help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+    else:
+        complain(explain_usage(error, arguments))
+    raise SystemExit(error.exit_code) from None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:

@@ -21,9 +21,11 @@ def export(
 
     from onepos.estimator import SinglePositiveClassifier
     from onepos.export import export_onnx
+    from onepos.reading import naming
 
     fitted = SinglePositiveClassifier.load(model)
-    export_onnx(fitted, onnx)
+    with naming(model):
+        export_onnx(fitted, onnx)
     if not quiet:
         side = fitted.images_.size if fitted.kind == "images" else 0
         taken = f"images, uint8 (n, {side}, {side}, 3)" if side else f"rows, float64 (n, {fitted.n_features_in_})"

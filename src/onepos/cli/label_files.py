@@ -306,7 +306,7 @@ def _find_twin(frame: pd.DataFrame, label: str) -> tuple[str, str] | None:
 
 
 def _without_case(column: pd.Series[Any]) -> pd.Series[Any]:
-    return column.astype(str).str.strip().str.casefold()
+    return column.map(str).str.strip().str.casefold()  # astype(str) refuses bytes
 
 
 def _warn_of_codes(frame: pd.DataFrame, label: str, cells: pd.Series[Any]) -> None:

@@ -6,7 +6,9 @@ None stands for the library's default; the help text names it, and a test compar
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from enum import StrEnum
 from functools import wraps
@@ -14,6 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 from typer import Argument, Option
+
+from onepos.reading import shorten
 
 Draw = StrEnum("Draw", ["uniform", "frequency", "cole"])
 """How to hide all but one positive label of each row."""
@@ -271,6 +275,24 @@ def _parse_widths(text: str) -> tuple[int, ...]:
     return tuple(map(int, widths))
 
 
+_ABOUT_DATA = re.compile(
+    r"(X|y|Y|Column|groups|observed|scores|labels?|an? (entry|label|row)|every (row|label|part|group)|row \d+|"
+    r"the (data|labels|columns of Y))\b"
+)
+
+
+@contextmanager
+def naming_data(data: str | None) -> Iterator[None]:
+    """Put the name of the file before what is wrong with its rows: the library knows them as X and y."""
+    try:
+        yield
+    except ValueError as error:
+        name, text = Path(data or "").name, str(error)
+        if not name or name in text or not _ABOUT_DATA.match(text):
+            raise
+        raise ValueError(shorten(f"{name}: {text}")) from error
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Let a command take groups of options: a parameter annotated with one of the classes above becomes its fields."""
     parameters: list[inspect.Parameter] = []
@@ -292,7 +314,8 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{option: given.pop(option) for option in get_type_hints(group)})
-        command(**given)
+        with naming_data(given.get("data")):
+            command(**given)
 
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

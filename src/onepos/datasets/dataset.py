@@ -289,11 +289,13 @@ def _as_matrix(X: Any) -> npt.NDArray[np.float32 | np.float64]:
         with np.errstate(over="ignore"):
             given = np.asarray(X)
             if given.dtype.kind in "cMm":
-                raise TypeError(f"its type is {given.dtype}")
+                raise TypeError
             dtype = np.float32 if np.can_cast(given.dtype, np.float32) else np.float64
             return given.astype(dtype, order="C", copy=False)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"X must hold numbers; {error}. Encode or drop the other columns.") from None
+        kind = getattr(X, "dtype", None)
+        found = "some entries are none" if getattr(kind, "kind", "O") == "O" else f"its type is {kind}"
+        raise ValueError(f"X must hold numbers; {found}. Encode or drop the other columns.") from error
 
 
 def _narrow(matrix: npt.NDArray[np.float32 | np.float64]) -> npt.NDArray[np.float32 | np.float64]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onepos.datasets.files import naming, open_binary
-from onepos.reading import check_size
+from onepos.reading import check_size, is_unicode, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,12 @@ def read_json_lines(path: Path) -> pd.DataFrame:
             if not isinstance(row, dict):
                 raise ValueError(
                     f'{path.name}, line {number}: every line must be a JSON object, such as {{"title": "Up"}}; this '
-                    f"one is a {type(row).__name__}. Write one object per line."
+                    f"one is {shorten(json.dumps(row))[:40]}. Write one object per line."
+                )
+            if not is_unicode(line, row):
+                raise ValueError(
+                    f"{path.name}, line {number}: text must be valid Unicode; it has half of a surrogate pair. Correct "
+                    "the line."
                 )
             rows.append(row)
             names.update(row)

@@ -435,7 +435,22 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         facts = pyarrow.parquet.ParquetFile(path).metadata
         stored = sum(facts.row_group(k).total_byte_size for k in range(facts.num_row_groups))
         check_size(path, max(stored, 8 * facts.num_rows * facts.num_columns))  # equal cells take next to no room in it
-        return pd.read_parquet(path)
+        frame = pd.read_parquet(path)
+        _check_dates(frame)
+        return frame
+
+
+def _check_dates(frame: pd.DataFrame) -> None:
+    """Refuse dates outside the calendar: Parquet may hold years that Python can not write down."""
+    for name, kind in zip(frame.columns, frame.dtypes, strict=True):
+        if kind.kind == "M":
+            years = frame[name].dt.year.dropna()
+            if len(years) and not (years.min() >= 1 and years.max() <= 9999):
+                wrong = int(years.max() if years.max() > 9999 else years.min())
+                raise ValueError(
+                    f"a date must be of the years 1 to 9999; column '{name}' holds one of the year {wrong}. Correct "
+                    "it, or leave the column out."
+                )
 
 
 def _read_text(path: Path, file: BinaryFile, text: set[str | None]) -> tuple[pd.DataFrame, str]:
@@ -481,7 +496,10 @@ def _read_decimal_commas(frame: pd.DataFrame, text: set[str | None]) -> None:
     for name in frame.columns:
         if name in text or pd.api.types.is_numeric_dtype(frame[name]):
             continue
-        cells = frame[name].dropna().astype(str).str.strip()
+        known = frame[name].dropna()
+        if len(known) and not re.fullmatch(_DECIMAL_COMMA, str(known.iloc[0]).strip()):
+            continue  # of most columns the first cell tells, and the others take long
+        cells = known.astype(str).str.strip()
         is_number = all(cells.iloc[:_FIRST_CELLS].str.fullmatch(_DECIMAL_COMMA))
         if is_number and cells.str.contains(",").any() and cells.str.fullmatch(_DECIMAL_COMMA).all():
             frame[name] = pd.to_numeric(cells.str.replace(".", "").str.replace(",", ".")).reindex(frame.index)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from onepos.exchange.entries import Entries, read_columns
+from onepos.reading import cause_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -62,8 +63,24 @@ def make_dataset(entries: Entries, columns: Any = None) -> Dataset:
     import pandas as pd
     from datasets import concatenate_datasets
 
-    frame = pd.DataFrame(more)
+    # The library loses a column without a name.
+    frame = pd.DataFrame({name or f"column_{k}": _as_column(column) for k, (name, column) in enumerate(more.items())})
     return concatenate_datasets([Dataset.from_pandas(frame, preserve_index=False), own], axis=1)
+
+
+def _as_column(cells: list[Any]) -> Any:
+    """Cells as a column that Arrow can hold: as text where they are of several kinds, or numbers beyond 64 bits."""
+    import pandas as pd
+    import pyarrow as pa
+
+    column = pd.Series(cells)
+    try:
+        pa.array(column, from_pandas=True)
+    except (pa.ArrowException, ArithmeticError, ValueError, TypeError):
+        missing = [bool(cell is None or cell is pd.NA or cell is pd.NaT or cell != cell) for cell in cells]
+        texts = (str(cell).encode("utf-8", "replace").decode() for cell in cells)
+        column = pd.Series([None if lacks else text for lacks, text in zip(missing, texts, strict=True)], dtype=object)
+    return column
 
 
 def save_dataset(dataset: Dataset, folder: str | Path) -> Path:
@@ -112,9 +129,8 @@ def load_saved(folder: Path) -> Dataset:
             found.data.validate(full=True)  # pyarrow trusts a file: damaged offsets would end the process
             return found
     except Exception as error:  # of any type, over several lines
-        what = " ".join(str(error).split()).rstrip(".")[:200] or type(error).__name__
         raise ValueError(
-            f"{folder.name} must be readable; {what}. Save the data set again with save_to_disk."
+            f"{folder.name} must be readable; {cause_of(error)[:200]}. Save the data set again with save_to_disk."
         ) from error
     parts = ", ".join(map(repr, found))
     raise ValueError(

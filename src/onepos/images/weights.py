@@ -89,6 +89,10 @@ def _state_dict(content: Any, path: Path) -> dict[str, Tensor]:
                 f"{path} must hold a state dict, keys with their tensors; under {key!r} it holds an object "
                 f"of type {type(value).__name__}. Save the network's state_dict(), alone or under 'state_dict'."
             )
+        if value.layout != torch.strided or value.is_quantized:
+            raise ValueError(
+                f"{path} must hold dense tensors; that under {key[:80]!r} is none. Save the network's state_dict()."
+            )
     prefix = "module." if all(key.startswith("module.") for key in content) else ""
     return {key.removeprefix(prefix): tensor for key, tensor in content.items()}
 

@@ -38,8 +38,8 @@ Result = TypeVar("Result")
 class Disk(Protocol):
     """Where tensors made before a training outlast the process."""
 
-    def load(self, name: str) -> Tensor | None:
-        """The tensor of this name; None if there is none."""
+    def load(self, name: str, shape: tuple[int, ...] | None = None) -> Tensor | None:
+        """The tensor of this name and shape; None if there is none."""
 
     def save(self, name: str, tensor: Tensor) -> None:
         """Keep it."""
@@ -60,15 +60,19 @@ class Shared:
         self.disk: Disk | None = None
 
     def kept(
-        self, name: str, make: Callable[[], Tensor | None], is_whole: Callable[[], bool] = lambda: True
+        self,
+        name: str,
+        make: Callable[[], Tensor | None],
+        is_whole: Callable[[], bool] = lambda: True,
+        shape: tuple[int, ...] | None = None,
     ) -> Tensor | None:
-        """What `make` gives, on `disk` too if there is one; from there if it was made before.
+        """What `make` gives, shares of this shape, on `disk` too if there is one; from there if it was made before.
 
         Where `is_whole` then says no, since the time was up, it is not put on disk.
         """
         if self.disk is None:
             return make()
-        tensor = self.disk.load(name)
+        tensor = self.disk.load(name, shape)
         if tensor is None:
             tensor = make()
             if tensor is not None and is_whole():

@@ -230,17 +230,17 @@ def cross_fit(
         makers["regression"] = partial(predict_by_regression, rows, target, folds, _STRENGTHS)
     if settings.trees is not None:
         makers["trees"] = partial(predict_by_trees, rows, target, folds, settings.trees, seed)
-    frequency = _frequency(target, groups)
+    frequency, shape = _frequency(target, groups), tuple(target.shape)
     found: dict[str, Tensor] = {}
     for name, make in makers.items():
         part = watch.named(f"preparing, {name} models" if name != "trees" else "preparing, trees").part(0.5)
-        made = shared.kept(name, partial(make, part), part.has_time)
+        made = shared.kept(name, partial(make, part), part.has_time, shape)
         if made is not None:
             found[name] = made.to(rows.device)
     without_vote, _, _ = _mix({**found, "frequency": frequency}, target)
     watch = watch.named("preparing, neighbours")
     near = torch.cat([F.normalize(rows), without_vote.sqrt()], 1)
-    vote = shared.kept("vote", lambda: _vote(near, target, settings, seed, groups, watch))
+    vote = shared.kept("vote", lambda: _vote(near, target, settings, seed, groups, watch), shape=shape)
     if vote is not None:
         found["vote"] = vote.to(rows.device)
     return CrossFit(*_mix({**found, "frequency": frequency}, target))

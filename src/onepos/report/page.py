@@ -12,7 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from onepos.report.charts.canvas import NARROW, WIDE
 from onepos.report.tables import Table
@@ -153,13 +155,19 @@ def make_section(
 
 def render_html(page: Page) -> str:
     """The page as one self-contained HTML file."""
+    return str(_template().render(page=page, wide=WIDE, narrow=NARROW))
+
+
+@cache
+def _template() -> Any:
+    """The page without its content; it is compiled once."""
     from jinja2 import Environment, FileSystemLoader
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["keep"] = lambda text: str(text).replace(" %", "\u00a0%")  # no line ends before the sign
-    return environment.get_template("page.html").render(page=page, wide=WIDE, narrow=NARROW)
+    return environment.get_template("page.html")
 
 
 def render_markdown(page: Page) -> str:

@@ -172,6 +172,10 @@ def _handle_errors(app: FastAPI) -> None:
     for kind, status in statuses:
         app.add_exception_handler(kind, make(status))
 
+    @app.exception_handler(UnicodeError)
+    async def refuse_text(_: Request, error: UnicodeError) -> JSONResponse:
+        return JSONResponse({"detail": "text must be valid Unicode; this request holds some that is not."}, 422)
+
     @app.exception_handler(RequestValidationError)
     async def explain(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]

@@ -121,8 +121,11 @@ class Guard:
         try:
             self._check(scope, headers)
             most = self._limits.file if scope["path"] in self.files else self._limits.body
-            received = _Receiver(receive, most, headers.get("content-length", ""))
+            reads = scope["method"] not in ("GET", "HEAD")
+            received = _Receiver(receive, most, headers.get("content-length", ""), reads=reads)
             scope.setdefault("state", {})["guard"] = self
+            # Files are sent whole: none is large, and parts would bring refusals that are not ours.
+            scope = {**scope, "headers": [each for each in scope["headers"] if each[0].lower() != b"range"]}
             await self._app(scope, received, sender)
         except Refusal as refusal:
             if sender.has_started:
@@ -181,15 +184,20 @@ class Guard:
 
 
 class _Receiver:
-    """Counts the bytes of a request and stops where there are too many."""
+    """Counts the bytes of a request and stops where there are too many; of a request to read, the body is dropped.
 
-    def __init__(self, receive: Receive, most: int, stated: str) -> None:
-        self._receive, self._most, self._seen = receive, most, 0
+    Nothing reads that body but the listening for the end of the connection, beside an answer that has begun.
+    """
+
+    def __init__(self, receive: Receive, most: int, stated: str, *, reads: bool) -> None:
+        self._receive, self._most, self._seen, self._reads = receive, most, 0, reads
         if stated and (not stated.isdecimal() or int(stated[:20]) > most):
             raise self._refusal()
 
     async def __call__(self) -> MutableMapping[str, Any]:
         message = await self._receive()
+        if not self._reads:
+            return {**message, "body": b""} if "body" in message else message
         self._seen += len(message.get("body", b""))
         if self._seen > self._most:
             raise self._refusal()
@@ -239,10 +247,18 @@ async def _refuse(refusal: Refusal, scope: Scope, send: _Sender) -> None:
 def check_origin(headers: dict[str, str]) -> None:
     """Refuse a request that changes something and comes from a page of another site."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    if origin is not None and _site_of(origin) != headers.get("host", "").lower():
         raise Refusal(403, "the request comes from a page of another site, so it is refused.")
     if site not in ("same-origin", "none"):
         raise Refusal(403, "the request comes from a page of another site, so it is refused.")
+
+
+def _site_of(origin: str) -> str:
+    """Host and port of an origin; empty where it is no address."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
 
 
 def equal(shown: str, wanted: str) -> bool:

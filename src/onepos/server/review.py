@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import io
 import json
@@ -475,13 +476,33 @@ def read_table(content: bytes, is_json: bool) -> pd.DataFrame:
         frame = frame[frame["value"] != ""]  # of these nothing is said
     else:
         try:
-            frame = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
-        except (ValueError, RecursionError, TypeError) as error:
+            frame = pd.DataFrame(_read_cells(content), dtype=str)
+        except (ValueError, csv.Error) as error:
             raise ValueError(
                 "answers must be CSV in UTF-8 with item, label and value; this can not be read "
-                f"({' '.join(str(error).split())[:120]}). Export some answers for an example."
+                f"({' '.join(str(error).split()).rstrip('.')[:120]}). Export some answers for an example."
             ) from None
     return frame[[name for name in COLUMNS if name in frame.columns]]
+
+
+def _read_cells(content: bytes) -> dict[str, list[str]]:
+    """The cells of the known columns of a CSV file, by column: others may be very many."""
+    lines = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+    header = next((cells for cells in lines if any(cells)), [])
+    if not header:
+        raise ValueError("it is empty")
+    wanted = [(place, name) for place, name in enumerate(header) if name in COLUMNS]
+    if len({name for _, name in wanted}) < len(wanted):
+        raise ValueError("a column comes twice")
+    found: dict[str, list[str]] = {name: [] for _, name in wanted}
+    for cells in lines:
+        if not any(cells):
+            continue
+        if len(cells) != len(header):
+            raise ValueError(f"line {lines.line_num} holds {len(cells)} cells, the first line {len(header)}")
+        for place, name in wanted:
+            found[name].append(cells[place])
+    return found
 
 
 def as_answers(frame: pd.DataFrame) -> list[Answer]:

@@ -38,7 +38,7 @@ def load_checkpoint(path: str | os.PathLike[str], identity: str, device: torch.d
         first, _, rest = path.read_bytes().partition(b"\n")
         if first != _HEAD + hashlib.sha256(rest).hexdigest().encode():
             raise ValueError("the checksum differs")
-        saved = torch.load(io.BytesIO(rest), map_location=device, weights_only=True)
+        saved = plain(torch.load(io.BytesIO(rest), map_location=device, weights_only=True))
         owner, content = saved["identity"], saved["content"]
     except Exception as error:  # a damaged file makes torch raise almost anything
         raise ValueError(
@@ -50,6 +50,28 @@ def load_checkpoint(path: str | os.PathLike[str], identity: str, device: torch.d
             "method. Delete it to start afresh, or name another file."
         )
     return dict(content)
+
+
+def plain(content: Any) -> Any:
+    """The same with tensors that own all of their memory; others are refused.
+
+    A file may hold a tensor whose entries share one place in memory, or a sparse one. An optimizer that writes to its
+    memory directly, as fast ones do, would then write beyond it.
+
+    Raises:
+        ValueError: A tensor is not dense, or an entry is of another type.
+    """
+    if isinstance(content, Tensor):
+        if content.layout != torch.strided or content.is_quantized or content.is_complex():
+            raise ValueError("its tensors must be dense real numbers")
+        return content.detach().clone()
+    if isinstance(content, dict):
+        return {plain(key): plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return type(content)(map(plain, content)) if type(content) in (list, tuple) else list(map(plain, content))
+    if content is None or isinstance(content, bool | int | float | str):
+        return content
+    raise ValueError(f"its entries must be tensors, numbers and texts; one is a {type(content).__name__}")
 
 
 class CheckpointParts:
@@ -64,10 +86,24 @@ class CheckpointParts:
     def __init__(self, path: str | os.PathLike[str], identity: str, device: torch.device) -> None:
         self.path, self.identity, self.device = Path(path), identity, device
 
-    def load(self, name: str) -> Tensor | None:
-        """The tensor of this name; None if there is none."""
-        saved = load_checkpoint(part_of(self.path, name), self.identity, self.device)
-        return None if saved is None else saved["tensor"]
+    def load(self, name: str, shape: tuple[int, ...] | None = None) -> Tensor | None:
+        """The tensor of this name, of finite numbers of at least 0 in this shape; None if there is none."""
+        path = part_of(self.path, name)
+        saved = load_checkpoint(path, self.identity, self.device)
+        if saved is None:
+            return None
+        tensor = saved.get("tensor")
+        if (
+            isinstance(tensor, Tensor)
+            and tensor.is_floating_point()
+            and shape in (None, tuple(tensor.shape))
+            and bool((tensor.isfinite() & (tensor >= 0)).all())
+        ):
+            return tensor
+        raise ValueError(
+            f"{path} must hold what was prepared for this training, shares{f' in the shape {shape}' if shape else ''}; "
+            "it holds something else. Delete it, and it is prepared again."
+        )
 
     def save(self, name: str, tensor: Tensor) -> None:
         """Keep it."""

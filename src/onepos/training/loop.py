@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import math
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -98,6 +99,52 @@ class History:
     n_warmup: int = 0
     best_epoch: int = -1
     search: list[float] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, content: Any, *, has_gaps: bool = False) -> History:
+        """The history that `dataclasses.asdict` gave, from a file that anybody may have written.
+
+        With `has_gaps` None stands for a number that is not finite, as in JSON.
+
+        Raises:
+            ValueError: An entry is unknown, of another kind, or longer than the epochs.
+        """
+        whole = _with_defaults(cls, content)
+        series = {name: whole[name] for name in ("loss", "seconds", "closing_seconds", "validation")}
+        series |= {f"other_metrics, {name}": values for name, values in whole["other_metrics"].items()}
+        rows = {name: whole[name] for name in ("mean_score", "prior")}
+        for name, values in (*series.items(), ("search", whole["search"])):
+            _check_numbers(name, values, has_gaps)
+        for name, row in ((name, row) for name, of_epochs in rows.items() for row in of_epochs):
+            _check_numbers(name, row, True)
+        n_epochs = len(whole["loss"])
+        longer = [name for name, values in (series | rows).items() if len(values) > n_epochs]
+        for name in longer[:1]:
+            raise ValueError(f"{name[:60]} in its history must have at most one entry per epoch")
+        for name, most in (("n_warmup", n_epochs), ("best_epoch", n_epochs - 1)):
+            if type(whole[name]) is not int or not -1 <= whole[name] <= most:
+                raise ValueError(f"{name} in its history must be a number of epochs")
+        return cls(**whole)
+
+
+def _with_defaults(cls: type[History], content: Any) -> dict[str, Any]:
+    """The entries of a history, those that an earlier version did not write as they are at the start."""
+    whole = dataclasses.asdict(cls())
+    if not isinstance(content, dict) or not set(content) <= set(whole) or "loss" not in content:
+        raise ValueError("its history does not have the entries of a training")
+    for name, start in whole.items():
+        if isinstance(start, list | dict) and not isinstance(content.get(name, start), type(start)):
+            raise ValueError(f"{name} in its history must be a {type(start).__name__}")
+    return whole | content
+
+
+def _check_numbers(name: str, values: Any, has_gaps: bool) -> None:
+    """Refuse what is not a list of numbers, in which None may stand for an unknown one."""
+    kinds = (int, float, type(None)) if has_gaps else (int, float)
+    if not isinstance(values, list) or any(type(value) not in kinds for value in values):
+        raise ValueError(f"{name[:60]} in its history must be a list of numbers")
+    if any(type(value) is int and abs(value) > sys.float_info.max for value in values):
+        raise ValueError(f"{name[:60]} in its history must be numbers of usual size")
 
 
 class Diverged(FloatingPointError):
@@ -346,6 +393,8 @@ def keep_states(states: States, candidates: Set[int], epoch: int, learner: Learn
         states[epoch] = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
 
 
+# A weight beyond it would give logits that are not finite.
+_LARGEST = 1e18
 # What the optimizer remembers of a weight.
 _MOMENTS = {"step", "exp_avg", "exp_avg_sq"}
 
@@ -375,17 +424,11 @@ class _Keeper:
             self.optimizer.load_state_dict(saved["optimizer"])
             if _settings(self.optimizer.state_dict()) != groups:
                 raise ValueError("its optimizer has other settings")
-            self.states = saved["states"]
-            history = History(**saved["history"])
-            moments = []
-            for weight, state in self.optimizer.state.items():
-                if set(state) != _MOMENTS or any(
-                    state[name].shape != weight.shape for name in ("exp_avg", "exp_avg_sq")
-                ):
-                    raise ValueError("its optimizer is not complete")
-                moments += [each for each in state.values() if torch.is_tensor(each)]
-            if not _are_finite([*self.learner.parameters(), *moments]):
-                raise ValueError("its weights are not finite")
+            history = History.read(saved["history"])
+            _check_moments(self.optimizer)
+            if not _are_usual(self.learner.parameters()):
+                raise ValueError("its weights are not finite, or too large")
+            self.states = check_states(saved["states"], self.learner, len(history.loss))
         self.remember()
         return history
 
@@ -413,6 +456,45 @@ class _Keeper:
         self.finish(history)
 
 
+def _check_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse what an optimizer remembers of a weight where it can not be what Adam left there."""
+    known = {weight for group in optimizer.param_groups for weight in group["params"]}
+    for weight, state in optimizer.state.items():
+        if weight not in known or set(state) != _MOMENTS or not all(map(torch.is_tensor, state.values())):
+            raise ValueError("its optimizer is not complete")
+        step, *moments = state["step"], state["exp_avg"], state["exp_avg_sq"]
+        if step.shape != () or step.dtype != torch.float32 or not all(_is_like(each, weight) for each in moments):
+            raise ValueError("its optimizer is not complete")
+        if not _are_finite(state.values()) or bool((state["exp_avg_sq"] < 0).any()) or float(state["step"]) < 0:
+            raise ValueError("the moments of its optimizer are no such numbers")
+
+
+def _is_like(moment: Tensor, weight: Tensor) -> bool:
+    """Whether a tensor can lie beside a weight in a call that goes through their memory: equal in type and layout."""
+    is_dense = moment.is_contiguous() or (weight.ndim == 4 and moment.is_contiguous(memory_format=torch.channels_last))
+    return moment.shape == weight.shape and moment.dtype == weight.dtype and is_dense
+
+
+def check_states(states: Any, learner: nn.Module, n_epochs: int) -> States:
+    """The states in a checkpoint that anybody may have written: of finished epochs, and of this learner.
+
+    Raises:
+        ValueError: They are of another form.
+    """
+    wanted = {name: tensor.shape for name, tensor in learner.state_dict().items()}
+    parameters = [name for name, _ in learner.named_parameters()]
+    if not isinstance(states, dict):
+        raise ValueError("its states must be by epoch")
+    for epoch, state in states.items():
+        if type(epoch) is not int or not 0 <= epoch < n_epochs or not isinstance(state, dict):
+            raise ValueError("its states must be of finished epochs")
+        if not all(map(torch.is_tensor, state.values())) or {k: v.shape for k, v in state.items()} != wanted:
+            raise ValueError("its states must be of this network")
+        if not _are_usual(state[name] for name in parameters):
+            raise ValueError("the weights of its states must be finite, and not too large")
+    return states
+
+
 def _settings(state: dict[str, Any]) -> list[dict[str, Any]]:
     """Those of each group of parameters, which follow from the plan."""
     return [{key: value for key, value in group.items() if key != "params"} for group in state["param_groups"]]
@@ -420,6 +502,10 @@ def _settings(state: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _are_finite(tensors: Iterable[Tensor]) -> bool:
     return all(bool(tensor.isfinite().all()) for tensor in tensors)
+
+
+def _are_usual(tensors: Iterable[Tensor]) -> bool:
+    return all(bool((tensor.abs() <= _LARGEST).all()) for tensor in tensors)  # not so of NaN
 
 
 def prepare(learner: Learner, view: TrainView, plan: Plan) -> None:
