@@ -21,7 +21,7 @@ READINGS: dict[str, tuple[str, Callable[..., Method]]] = {
     "letter-true": ("to the letter, but true priors", _LETTER),
     "crisp-estimate": ("default training, Eq. (2) on training scores", partial(CRISP, prior="estimate")),
     "crisp-held-out": ("default training, Eq. (2) on held-out scores", partial(CRISP, prior="held-out")),
-    "crisp-middle": ("default, but the estimate itself for its low quantile", partial(CRISP, quantile=0.5)),
+    "crisp-middle": ("default, but the estimate itself for the lower quartile", partial(CRISP, quantile=0.5)),
     "crisp": ("the default", CRISP),
     "crisp-true": ("default training, true priors", CRISP),
     "crisp-sigmoid": ("default, sigmoid loss without the absolute value", partial(CRISP, risk="sigmoid")),

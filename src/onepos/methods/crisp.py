@@ -110,7 +110,7 @@ class CRISP(Method):
     def __init__(
         self,
         prior: str | float | Sequence[float] = "bracket",
-        quantile: float = 0.15,
+        quantile: float = 0.25,
         cardinality: float | None = None,
         risk: str = "absolute",
         lam: float = 1.0,
@@ -262,7 +262,7 @@ class CRISP(Method):
         if not isinstance(self.lam, int | float):
             raise ValueError(f"lam must be a number; got {self.lam!r}. The paper uses 1.")
         if not (isinstance(self.quantile, int | float) and 0 < self.quantile < 1):
-            raise ValueError(f"quantile must lie strictly between 0 and 1; got {self.quantile!r}. The default is 0.15.")
+            raise ValueError(f"quantile must lie strictly between 0 and 1; got {self.quantile!r}. The default is 0.25.")
         if self.cardinality is not None and self._source() != "bracket":
             raise ValueError(
                 f"cardinality must be left out with prior={self.prior!r}, which does not use it; it was given. "
