@@ -263,19 +263,22 @@ def as_table(runs: list[dict[str, Any]]) -> str:
 
 
 def _verdicts(frame: pd.DataFrame) -> list[str]:
-    """One line per table: onepos beside the best pipeline without it, on the seeds that both have."""
+    """One line per table: onepos beside the best pipeline without it, of those with the same seeds."""
     lines = []
     for (name, rows), group in frame.groupby(["data", "rows"], sort=False):
         by_seed = group.pivot(index="seed", columns="model", values=["map", "f1"])
-        others = [model for model in ("tf-idf", "by-hand", "by-hand-trees", "skrub") if ("map", model) in by_seed]
-        if ("map", "onepos") not in by_seed or not others:
+        if ("map", "onepos") not in by_seed:
             continue
-        mean = by_seed.dropna().mean()
+        by_seed = by_seed[by_seed["map", "onepos"].notna()].dropna(axis=1)
+        others = [model for model in ("tf-idf", "by-hand", "by-hand-trees", "skrub") if ("map", model) in by_seed]
+        if not others:
+            continue
+        mean = by_seed.mean()
         parts = []
         for metric, title in (("map", "mAP"), ("f1", "micro-F1")):
             best = max(others, key=lambda model: mean[metric, model])
             parts.append(f"{title} {mean[metric, 'onepos']:.1f}, the best other {mean[metric, best]:.1f} ({best})")
-        lines.append(f"- {name}, {rows} rows, {len(by_seed.dropna())} seed(s): {'; '.join(parts)}.")
+        lines.append(f"- {name}, {rows} rows, {len(by_seed)} seed(s): {'; '.join(parts)}.")
     return lines
 
 
