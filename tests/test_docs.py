@@ -1,4 +1,4 @@
-"""The documents can not drift: every method has its page and example, every link leads somewhere; see test_pages.py."""
+"""The documents can not drift: every method has its page and example, every link leads somewhere; see test_page_blocks."""
 
 import doctest
 import inspect

@@ -292,7 +292,7 @@ class TestCommand:
             (["model", "--onnx", "nowhere/model.onnx"], "error: nowhere/model.onnx must lie in a folder"),
             (["nothing", "--onnx", "nowhere/model.onnx"], "error: nowhere/model.onnx must lie in a folder"),
             (["model", "--onnx", "model"], "error: model must be a file, or not exist yet; it is a folder."),
-            (["model"], "Missing option '--onnx'"),
+            (["model"], "error: onepos export needs --onnx, which is missing."),
         ],
     )
     def test_wrong_input(self, arguments, sentence, onepos, folder, tmp_path):

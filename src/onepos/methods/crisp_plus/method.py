@@ -16,9 +16,10 @@ predictions that err little but for the draw, it is the prediction.
 
 s_ij is the probability that label j is the observed one of row i. The probability that it is present has the logit
 
-    g_ij = logit s_ij + b_j,   b_j such that the mean of σ(logit s̃_ij + b_j) over the training rows is π̂_j
+    g_ij = logit s_ij + b_j,   b_j such that the mean of σ(logit s̃_ij + b_j) over the training rows is π̂_j·s̄_j/l̄_j
 
-so probabilities agree with the class priors. Of rows that it learnt from the network is too sure: there its s lies
+with s̄ and l̄ the means of the held-out predictions and of the targets, which hardly differ where rows are many. This is
+so that probabilities agree with the class priors. Of rows that it learnt from the network is too sure: there its s lies
 nearer to 0 and 1 than on new rows, where σ(g) of a shift that fits the training rows has a mean above π̂. s̃ never saw
 the row, so it stands for s on new rows; the thresholds of decisions follow from σ(logit s̃ + b) too. The result is one
 plain network; nothing of the rows or of the models that made the targets is kept. Where single positives do not settle
@@ -131,7 +132,7 @@ class CRISPPlus(Method):
         n_rows = min(_DECISION_ROWS, train.n_samples)
         rows = torch.arange(n_rows, device=fit.probability.device) * train.n_samples // n_rows
         expected = torch.logit(fit.probability[rows].to(prior), eps=_LEAST)
-        self.head.shift = shift_to(prior, expected)
+        self.head.shift = shift_to(self._wanted_mean(prior, fit.probability.to(prior), train), expected)
         self.register_buffer("expected_logits", expected + self.head.shift, persistent=False)
         self.mixes_rows = bool(self.mix) and train.is_tabular
         has_layers = next(train.backbone.parameters(), None) is not None
@@ -140,6 +141,17 @@ class CRISPPlus(Method):
         self.drops_inputs = _INPUT_DROPOUT if self.drops_features and is_dense and not _is_linear(fit.weight) else 0.0
         frequency = (observed.sum(0) + 0.5) / (observed.sum() + 0.5 * train.n_labels)
         self.head.start_at(frequency.log(), 0.0)
+
+    def _wanted_mean(self, prior: Tensor, probability: Tensor, train: TrainView) -> Tensor:
+        """π̂ times the mean of s̃ over that of the targets, (c,).
+
+        The network learns the mean of the targets. Where held-out predictions are nearly 0 and 1, to make up for a mean
+        a little beside it would take a shift of any size.
+        """
+        drawn = ~train.is_complete
+        rows = drawn if bool(train.observed[drawn].any()) else torch.ones_like(drawn)
+        expected, learnt = probability[rows].mean(0), self.target[rows].to(prior).mean(0)
+        return (prior * expected / learnt.clamp(min=_LEAST)).clamp(max=1 - _LEAST)
 
     def _estimate(self, probability: Tensor, train: TrainView) -> tuple[PriorEstimate, float]:
         """Class priors, from the fully reviewed rows too; these are no draws of one label. And κ̂ without these rows."""
