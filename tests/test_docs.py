@@ -1,4 +1,4 @@
-"""The documents can not drift: every method has its page and example, every link leads somewhere; see test_page_blocks."""
+"""The documents can not drift: methods have pages, links lead somewhere, public names explain themselves."""
 
 import doctest
 import inspect
