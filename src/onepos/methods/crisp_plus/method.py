@@ -148,6 +148,8 @@ class CRISPPlus(Method):
         The network learns the mean of the targets. Where held-out predictions are nearly 0 and 1, to make up for a mean
         a little beside it would take a shift of any size.
         """
+        if train.known_negative is not None:
+            probability = without_negatives(probability, train.known_negative)
         drawn = ~train.is_complete
         rows = drawn if bool(train.observed[drawn].any()) else torch.ones_like(drawn)
         expected, learnt = probability[rows].mean(0), self.target[rows].to(prior).mean(0)
