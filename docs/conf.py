@@ -72,7 +72,7 @@ templates_path = [str(ROOT / "docs" / "_templates")]
 nitpicky = True
 nitpick_ignore_regex = [  # other packages, and private types of signatures
     ("py:.*", r"(numpy|np|npt|torch|scipy|sp|pandas|pd|sklearn|os|pathlib|collections|PIL|abc)\b.*"),
-    ("py:.*", r"onepos\.(methods\.base|images\.networks|labels|datasets|training)\..*"),
+    ("py:.*", r"onepos\.(methods\.base|methods\.reduction|images\.networks|labels|datasets|training)\..*"),
     ("py:class", r"Floats|Flags|FloatArray|onepos\.images\.features\.ImageInput"),
 ]
 
