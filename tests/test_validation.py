@@ -9,7 +9,17 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from onepos.validation import check_finite, check_indicator, check_known, check_one_positive, one_hot, suggest
+from onepos.reading import naming
+from onepos.server.trial import _to_number
+from onepos.validation import (
+    check_choice,
+    check_finite,
+    check_indicator,
+    check_known,
+    check_one_positive,
+    one_hot,
+    suggest,
+)
 
 Y = np.array([[1, 0, 0], [0, 1, 1]])
 
@@ -119,3 +129,24 @@ def test_it_brings_neither_torch_nor_pandas():
     code = f"import sys, onepos.validation, onepos.labels; print({heavy})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [("x" * 5000, "xxx…."), (10**999, "000…."), (10**5000, "a int of too many digits.")]
+)
+def test_a_message_shows_the_beginning_of_a_long_value(value, shown):
+    with pytest.raises(ValueError, match=re.escape(shown)) as error:
+        check_choice("scale", value, ("none", "standard"))
+    assert len(str(error.value)) < 200
+
+
+def test_a_path_of_thousands_of_characters_is_shortened(tmp_path):
+    path = tmp_path / ("x" * 5000)
+    with pytest.raises(OSError, match="must be readable") as error, naming(path):
+        path.read_bytes()
+    assert len(str(error.value)) < 2000
+
+
+def test_a_number_beyond_double_precision_is_refused():
+    with pytest.raises(ValueError, match="'width' holds a larger one"):
+        _to_number(pd.Series([10**400], name="width", dtype=object))

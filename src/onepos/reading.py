@@ -80,7 +80,8 @@ def _explain(path: Path, advice: str, error: BaseException) -> NoReturn:
     if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
         place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
         raise type(error)(
-            f"{place} must be readable; {error.strerror or type(error).__name__}. {_OF_THE_SYSTEM[error.errno]}"
+            f"{shorten(str(place))} must be readable; {error.strerror or type(error).__name__}. "
+            f"{_OF_THE_SYSTEM[error.errno]}"
         ) from error
     text, name = str(error).strip(), path.name or str(path)
     if _is_sentence(error, text):

@@ -42,16 +42,29 @@ def name_some(names: Iterable[Any], most: int = 5) -> str:
     return ", ".join(listed[:most]) + (", …" if len(listed) > most else "")
 
 
+_SHOWN = 80
+"""Characters of a value that a message shows."""
+
+
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raise a ValueError where a setting is none of a few words."""
     if value not in choices:
-        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {value!r}.")
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}; got {_show(value)}.")
+
+
+def _show(value: Any) -> str:
+    """A value as it is written in Python, or the beginning of it."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return f"a {type(value).__name__} of too many digits"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
     """Raise a ValueError where a setting is not a whole number of at least `least`."""
     if not isinstance(value, int | np.integer) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}.")
+        raise ValueError(f"{name} must be a whole number of at least {least}; got {_show(value)}.")
 
 
 def find_repeat(names: Iterable[str]) -> tuple[int, int] | None:

@@ -131,7 +131,7 @@ class Trial:
         if self._example is not None and hasattr(self._example, "dtypes"):
             for name in frame.columns:
                 if self._example[name].dtype.kind in "iufb":
-                    frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(float)
+                    frame[name] = _to_number(frame[name])
         return frame
 
     def _frame(self, values: Any) -> Any:
@@ -140,6 +140,15 @@ class Trial:
 
         has_names = getattr(self._model, "feature_names_in_", None) is not None
         return pd.DataFrame(values, columns=self._names()) if has_names else values
+
+
+def _to_number(cells: pd.Series[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    try:
+        return pd.to_numeric(cells, errors="coerce").astype(float)
+    except OverflowError:
+        raise ValueError(f"a number must be finite in double precision; {cells.name!r} holds a larger one.") from None
 
 
 def _as_numbers(row: dict[str, Any], names: list[str]) -> Any:
