@@ -133,7 +133,7 @@ def test_it_brings_neither_torch_nor_pandas():
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [("x" * 5000, "xxx…."), (10**999, "000…."), (10**5000, "a int of too many digits.")],
+    [("x" * 5000, "xxx…."), (10**999, "000…."), (10**5000, "a number of thousands of digits.")],
     ids=["text", "number", "digits"],
 )
 def test_a_message_shows_the_beginning_of_a_long_value(value, shown):

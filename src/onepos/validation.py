@@ -57,7 +57,7 @@ def _show(value: Any) -> str:
     try:
         text = repr(value)
     except ValueError:  # a whole number of thousands of digits
-        return f"a {type(value).__name__} of too many digits"
+        return "a number of thousands of digits"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
